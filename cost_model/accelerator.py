@@ -1,0 +1,158 @@
+"""A GPU as the cost model sees it: datasheet facts, kernel constants and the engine that runs on it.
+
+`load_accelerator("h200-sxm", engine="trtllm")` joins three data files:
+`accelerators/<gpu>.toml` (facts), `calibration/<gpu>.<engine>.toml` (fitted kernel constants) and
+`engines/<engine>.toml` (overheads and default rules). Adding a GPU is adding a file.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cost_model.constants import Calibration, load_calibration
+from cost_model.engine import Engine, load_engine
+from spaces.formats import COMPUTE, FORMATS, WEIGHT_ONLY
+
+_DIRECTORY = Path(__file__).parent / "accelerators"
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One GPU of a serving system, with everything in SI units.
+
+    Attributes:
+        name, vendor, generation: identity; generation names the family that shares kernel constants.
+        compute_capability: CUDA compute capability, 0 for other vendors.
+        sm_count: streaming multiprocessors (compute units on AMD, tensor cores on TPU).
+        memory_bytes, memory_bytes_per_s, l2_bytes: device memory, its bandwidth, last-level cache.
+        peak_flops: dense FLOP/s by compute type (bf16, fp8, fp4, int8).
+        native_formats: formats that tensor cores multiply; the others are dequantised to bf16.
+        link_bytes_per_s, link_domain: scale-up link per GPU per direction, GPUs it joins.
+        nic_bytes_per_s: scale-out network per GPU per direction.
+        tdp_w, usd_per_gpu_hour: None where not published; price_source.
+        provenance: source, confidence and the decisions taken where sources disagree.
+        calibration: kernel constants. engine: serving engine.
+    """
+
+    name: str
+    vendor: str
+    generation: str
+    compute_capability: float
+    sm_count: int
+    memory_bytes: float
+    memory_bytes_per_s: float
+    l2_bytes: float
+    peak_flops: dict[str, float]
+    native_formats: tuple[str, ...]
+    link_bytes_per_s: float
+    link_domain: int
+    nic_bytes_per_s: float
+    tdp_w: float | None
+    usd_per_gpu_hour: float | None
+    price_source: str
+    provenance: dict[str, Any] = field(repr=False)
+    calibration: Calibration = field(repr=False)
+    engine: Engine = field(repr=False)
+
+    @cached_property
+    def native(self) -> np.ndarray:
+        """(formats,) bool: multiplied by tensor cores as they are."""
+        return np.array([name in self.native_formats for name in FORMATS]) & ~WEIGHT_ONLY
+
+    @cached_property
+    def format_flops(self) -> np.ndarray:
+        """(formats,) dense peak FLOP/s of a GEMM in each format; bf16's where it is dequantised."""
+        return np.array(
+            [self.peak_flops[COMPUTE[i] if self.native[i] else "bf16"] for i in range(len(FORMATS))]
+        )
+
+    def with_constants(self, op: str, key: str, values: dict[str, float]) -> Accelerator:
+        """A copy with some kernel constants replaced (calibration and what-if studies)."""
+        return replace(self, calibration=self.calibration.with_constants(op, key, values))
+
+
+def available() -> tuple[str, ...]:
+    """Names of the bundled accelerators."""
+    return tuple(sorted(path.stem for path in _DIRECTORY.glob("*.toml")))
+
+
+def load_accelerator(name: str | Path, engine: str = "trtllm", **overrides: Any) -> Accelerator:
+    """Read a bundled accelerator by name, or any TOML file with the same keys by path.
+
+    Args:
+        name: a name from `available()` or a path ending in .toml.
+        engine: trtllm, vllm, sglang or ideal (a perfect engine: no overheads, full efficiency).
+        overrides: any scalar field, e.g. memory_bytes of a unified-memory part.
+
+    Raises:
+        ValueError: unknown name, unreadable file, or unknown, missing or out-of-range key.
+    """
+    path = Path(name) if str(name).endswith(".toml") else _DIRECTORY / f"{name}.toml"
+    if not path.is_file():
+        raise ValueError(f"unknown GPU {str(name)!r}; valid: {', '.join(available())}, or a path to a .toml file")
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a TOML file: {error}") from error
+    data.update(overrides)
+    custom_calibration = data.pop("calibration", None)  # a calibrated file carries its own constants
+    facts = _checked(data, path)
+    return Accelerator(
+        **facts,
+        calibration=load_calibration(path.stem, facts["generation"], engine, custom_calibration),
+        engine=load_engine(engine),
+    )
+
+
+_NUMBERS = (
+    "compute_capability sm_count memory_bytes memory_bytes_per_s l2_bytes link_bytes_per_s link_domain nic_bytes_per_s"
+).split()
+_KEYS = {
+    *_NUMBERS,
+    "name",
+    "vendor",
+    "generation",
+    "peak_flops",
+    "native_formats",
+    "tdp_w",
+    "usd_per_gpu_hour",
+    "price_source",
+    "provenance",
+}
+
+
+def _checked(data: dict[str, Any], path: Path) -> dict[str, Any]:
+    unknown = set(data) - _KEYS
+    if unknown:
+        raise ValueError(f"{path}: unknown key {sorted(unknown)[0]!r}; valid: {', '.join(sorted(_KEYS))}")
+    data.setdefault("tdp_w", None)
+    data.setdefault("usd_per_gpu_hour", None)
+    data.setdefault("price_source", "")
+    missing = _KEYS - set(data)
+    if missing:
+        raise ValueError(f"{path}: missing key {sorted(missing)[0]!r}")
+    for key in _NUMBERS:
+        value = data[key]
+        least = 0 if key in ("compute_capability", "l2_bytes", "link_bytes_per_s", "nic_bytes_per_s") else 1
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
+            raise ValueError(f"{path}: {key} = {value!r}: must be a finite number >= {least}")
+    for key in ("tdp_w", "usd_per_gpu_hour"):
+        value = data[key]
+        if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
+            raise ValueError(f"{path}: {key} = {value!r}: must be a positive number, or left out where unknown")
+    peaks = data["peak_flops"]
+    if not isinstance(peaks, dict) or "bf16" not in peaks or any(not value > 0 for value in peaks.values()):
+        raise ValueError(f"{path}: peak_flops: a table of positive FLOP/s with at least bf16")
+    for name in data["native_formats"]:
+        if name not in FORMATS:
+            raise ValueError(f"{path}: native_formats: unknown format {name!r}; valid: {', '.join(FORMATS)}")
+        if COMPUTE[FORMATS.index(name)] not in peaks:
+            raise ValueError(f"{path}: native_formats has {name!r} but peak_flops lacks {COMPUTE[FORMATS.index(name)]!r}")
+    data["native_formats"] = tuple(data["native_formats"])
+    return data

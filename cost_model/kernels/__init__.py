@@ -1,0 +1,1 @@
+"""Seconds of single kernels, one file per kind, broadcasting over every argument."""
