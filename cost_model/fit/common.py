@@ -1,20 +1,164 @@
-"""What every kernel fit shares: held-out groups, robust least squares on log time, and the fit record."""
+"""What every kernel fit shares: reading measured rows, held-out groups, robust least squares, the fit record.
+
+How an operation joins `benchmarks/calibrate.py` and `benchmarks/kernels.py`: its module in `cost_model/fit/`
+defines one `Op` per line of the error table and `cost_model/fit/ops.py` lists it.
+
+    def prepare(file, raw):            # one measured file -> normalised columns; drops rows that mislead
+        keep = ...
+        return table(raw, keep, op=..., format=..., key=..., group=..., m=raw["m"], ...)
+    def predict(gpu, rows): return kernels.gemm(gpu, rows["m"], ...)       # seconds (rows,)
+    def fit(gpu, rows): return {"gemm": {"fp8": {"compute_efficiency": 0.7, ...}}}
+    GEMM = Op("gemm", ("gemm",), prepare, predict, fit, target)
+
+- `prepare` returns, beside the dimensions `predict` needs, the columns that `table()` lists: `op` (name in the error
+  table, e.g. "experts balanced"), `gpu` (our name), `backend`, `format`, `calibrated` (the operation in the calibration
+  file) and `key` (its key there), `group` (string; whole groups are held out, named by shape alone so that a shape is
+  held out on every GPU), `seconds`.
+- `fit` sees the rows of ONE gpu and backend, held-out groups already removed, and a gpu whose constants are those now
+  on disk; trial constants go in through `gpu.with_constants(op, key, values)`. It returns {operation: {key:
+  constants}}. The harness adds each entry's fit record (errors and 80 % band on the held-out rows whose
+  `calibrated` and `key` name the entry) and writes `cost_model/calibration/<gpu>.<engine>.toml`.
+- `target(op, format)` is issue 4's (median, p90) for trtllm on H100, H200, B200, GB200, or None.
+- `calibrate.py DIR --ops NAME` refits one Op, touching only the calibration tables that its fit returns.
+"""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cost_model.accelerator import Accelerator
+
 HELD_OUT = 5  # one group in five is never fitted
+
+Columns = dict[str, np.ndarray]
+Constants = dict[str, dict[str, dict[str, Any]]]  # {operation: {key: {constant: value}}}
+
+GPUS = {
+    "a100_sxm": "a100-sxm",
+    "h100_sxm": "h100-sxm",
+    "h200_sxm": "h200-sxm",
+    "l40s": "l40s",
+    "b200_sxm": "b200-sxm",
+    "gb200": "gb200-nvl72",
+    "b300_sxm": "b300-sxm",
+    "gb300": "gb300-nvl72",
+}
+FORMAT_NAMES = {
+    "bfloat16": "bf16",
+    "half": "bf16",
+    "float16": "bf16",
+    "fp8": "fp8",
+    "fp8_block": "fp8-block",
+    "nvfp4": "nvfp4",
+    "sq": "int8",
+    "int4_wo": "int4",
+}
+
+
+@dataclass(frozen=True)
+class Op:
+    """One measured operation: how its rows are read, predicted and fitted (see the module's docstring)."""
+
+    name: str
+    files: tuple[str, ...]
+    prepare: Callable[[str, Columns], Columns]
+    predict: Callable[[Accelerator, Columns], np.ndarray]
+    fit: Callable[[Accelerator, Columns], Constants]
+    target: Callable[[str, str], tuple[float, float] | None]
+
+
+def read_csv(path: Path) -> Columns:
+    """Columns of a .csv or .csv.gz file by name: numbers where every value is one, strings otherwise."""
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        names, *rows = list(csv.reader(lines))
+    return {name: _numbers(np.array(values)) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def _numbers(values: np.ndarray) -> np.ndarray:
+    for kind in (np.int64, np.float64):
+        try:
+            return values.astype(kind)
+        except ValueError:
+            continue
+    return values
+
+
+def load(op: Op, directory: Path) -> Columns | None:
+    """Normalised rows of an operation from the files of a directory, or None where it has none of them."""
+    parts = []
+    for name in op.files:
+        for path in (directory / f"{name}.csv", directory / f"{name}.csv.gz"):
+            if path.is_file():
+                parts.append(op.prepare(name, read_csv(path)))
+    if not parts:
+        return None
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def table(raw: Columns, keep: np.ndarray, **columns: Any) -> Columns:
+    """Normalised columns of the kept rows; `gpu`, `backend`, `version` and `seconds` come from the raw ones.
+
+    Args:
+        raw: columns as read. keep: (rows,) bool.
+        columns: `op`, `format`, `calibrated`, `key`, `group` and the kernel's dimensions: arrays (rows,) or one value.
+    Raises:
+        ValueError: a required column is missing, or a GPU of the file is unknown.
+    """
+    missing = {"op", "format", "calibrated", "key", "group"} - set(columns)
+    if missing:
+        raise ValueError(f"measured table lacks {', '.join(sorted(missing))}")
+    columns["gpu"] = renamed(raw["system"], GPUS, "system")
+    columns["backend"] = raw["backend"]
+    columns["version"] = raw["backend_version"]
+    columns["seconds"] = raw["latency_us"] * 1e-6
+    rows = len(keep)
+    return {name: np.broadcast_to(np.asarray(values), (rows,))[keep] for name, values in columns.items()}
+
+
+def renamed(values: np.ndarray, names: dict[str, str], what: str, strict: bool = True) -> np.ndarray:
+    """Values mapped through `names`; with strict=False unknown ones pass through unchanged."""
+    unique, inverse = np.unique(values, return_inverse=True)
+    unknown = [str(value) for value in unique if value not in names and value not in names.values()]
+    if unknown and strict:
+        raise ValueError(f"unknown {what} {unknown[0]!r} in measured data; valid: {', '.join(names)}")
+    return np.array([names.get(str(value), str(value)) for value in unique])[inverse]
+
+
+def joined(*columns: np.ndarray) -> np.ndarray:
+    """(rows,) group names such as "4096x14336" from several columns."""
+    return np.array(["x".join(map(str, row)) for row in zip(*columns, strict=True)])
+
+
+def select(rows: Columns, mask: np.ndarray) -> Columns:
+    return {name: values[mask] for name, values in rows.items()}
+
+
+def partitions(rows: Columns, *names: str) -> list[tuple[tuple[str, ...], Columns]]:
+    """Rows split by the distinct values of some columns, in sorted order."""
+    keys = np.stack([rows[name].astype(str) for name in names])
+    unique, inverse = np.unique(keys, axis=1, return_inverse=True)
+    inverse = inverse.ravel()
+    return [(tuple(map(str, unique[:, i])), select(rows, inverse == i)) for i in range(unique.shape[1])]
 
 
 def held_out(groups: np.ndarray) -> np.ndarray:
     """(rows,) bool: rows whose whole group (a string per row) is kept for scoring, by a fixed hash."""
     unique, inverse = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
     return np.array([zlib.crc32(name.encode()) % HELD_OUT == 0 for name in unique])[inverse]
+
+
+def group_weights(groups: np.ndarray) -> np.ndarray:
+    """(rows,) weights that let a group count as the root of its number of rows, neither as one nor as all of them."""
+    _, inverse, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    return 1 / np.sqrt(counts[inverse])
 
 
 def fit_constants(
@@ -48,19 +192,42 @@ def fit_constants(
     return {name: float(value) for name, value in zip(names, low + best.x * (high - low), strict=True)}
 
 
-def fit_record(predicted: np.ndarray, measured: np.ndarray, groups: np.ndarray, source: str, date: str) -> dict[str, Any]:
-    """How good a fit is: median over groups of each group's median error, p90 over rows, 80 % band."""
-    ratio = measured / predicted
+def group_medians(error: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """(groups,) median of each group's rows."""
+    _, inverse = np.unique(groups, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    parts = np.split(error[order], np.flatnonzero(np.diff(inverse[order])) + 1)
+    return np.array([np.median(part) for part in parts])
+
+
+def errors(predicted: np.ndarray, measured: np.ndarray, groups: np.ndarray) -> dict[str, Any]:
+    """rows, groups, median over groups of each group's median relative error, p90 over rows."""
     error = np.abs(predicted / measured - 1)
-    names = np.unique(groups)
-    medians = [np.median(error[groups == name]) for name in names]
+    medians = group_medians(error, groups)
     return {
-        "rows": len(measured),
-        "groups": len(names),
-        "median_error": round(float(np.median(medians)), 4),
-        "p90_error": round(float(np.quantile(error, 0.9)), 4),
-        "error_low": round(float(np.quantile(ratio, 0.1)), 4),
-        "error_high": round(float(np.quantile(ratio, 0.9)), 4),
-        "source": source,
-        "date": date,
+        "groups": len(medians),
+        "rows": len(error),
+        "median": round(float(np.median(medians)), 4),
+        "p90": round(float(np.quantile(error, 0.9)), 4),
+    }
+
+
+def band(predicted: np.ndarray, measured: np.ndarray) -> dict[str, float]:
+    """The band [error_low, error_high] x predicted that holds 80 % of measured times, on the rows of the fit.
+
+    Taken a little wider (82 %) because rows of unseen groups scatter slightly more; benchmarks/kernels.py prints
+    the share of held-out rows that it really holds.
+    """
+    low, high = np.quantile(measured / predicted, (0.09, 0.91))
+    return {"error_low": round(float(low), 4), "error_high": round(float(high), 4)}
+
+
+def fit_record(predicted: np.ndarray, measured: np.ndarray, groups: np.ndarray) -> dict[str, Any]:
+    """How good a fit is on rows not used in it."""
+    score = errors(predicted, measured, groups)
+    return {
+        "rows": score["rows"],
+        "groups": score["groups"],
+        "median_error": score["median"],
+        "p90_error": score["p90"],
     }

@@ -1,0 +1,19 @@
+"""The measured operations that calibration and benchmarks know, one `Op` per module of this folder."""
+
+from cost_model.fit.common import Op
+from cost_model.fit.gemm import GEMM
+
+OPS: tuple[Op, ...] = (GEMM,)
+
+
+def chosen(names: list[str] | None) -> tuple[Op, ...]:
+    """The operations named, or all of them.
+
+    Raises:
+        ValueError: unknown name, with the valid ones.
+    """
+    known = {op.name: op for op in OPS}
+    for name in names or ():
+        if name not in known:
+            raise ValueError(f"unknown operation {name!r}; valid: {', '.join(known)}")
+    return tuple(op for op in OPS if not names or op.name in names)
