@@ -6,6 +6,7 @@ of the same code that prices a million. Dimensions are counts of values unless t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,6 +16,16 @@ Number = Any  # int, float, bool or np.ndarray: every formula broadcasts
 
 # fields that must be at least one for any model
 _POSITIVE = ("hidden", "layers", "heads", "kv_heads", "head_dim", "vocab", "moe_every")
+# upper bounds, far above any published model: inside them every parameter count fits an int64
+_MOST = {
+    **dict.fromkeys(("hidden", "q_lora_rank", "kv_lora_rank"), 2**17),
+    **dict.fromkeys(("heads", "kv_heads", "head_dim", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 2**12),
+    **dict.fromkeys(("layers", "dense_layers", "full_attention_layers", "moe_every"), 2**10),
+    **dict.fromkeys(("ffn", "expert_ffn", "shared_ffn"), 2**20),
+    **dict.fromkeys(("experts", "top_k"), 2**13),
+    **dict.fromkeys(("vocab", "window"), 2**24),
+    **{"shared_experts": 2**6, "ffn_matrices": 3, "qk_norm": 2, "norms": 4},
+}
 
 
 @dataclass(frozen=True)
@@ -24,8 +35,8 @@ class Architecture:
     Attributes:
         hidden: width of the residual stream (d_model).
         layers: number of transformer blocks.
-        heads: query heads. kv_heads: key/value heads (ignored by MLA).
-        head_dim: width of one head, independent of hidden / heads.
+        heads: query heads. kv_heads: key/value heads (under MLA: heads).
+        head_dim: width of one head, independent of hidden / heads (under MLA: v_head_dim).
         ffn: width of a dense FFN; 0 where every layer is MoE.
         vocab: vocabulary size, unpadded. tied_embeddings: LM head shares the embedding matrix.
         experts: routed experts per MoE layer; 0 = dense model. top_k: experts per token.
@@ -85,11 +96,14 @@ class Architecture:
             value = np.asarray(getattr(self, name))
             if value.dtype.kind not in "iub":
                 raise ValueError(f"{name} = {getattr(self, name)!r}: a whole number is needed")
-            least = 1 if name in _POSITIVE else 0
+            least, most = 1 if name in _POSITIVE else 0, _MOST.get(name, 1)
             if value.size and value.min() < least:
                 raise ValueError(f"{name} = {value.min()}: must be at least {least}")
-        if np.any((np.asarray(self.experts) > 0) & (np.asarray(self.top_k) > np.asarray(self.experts))):
-            raise ValueError(f"top_k = {self.top_k}: at most the number of experts, {self.experts}")
+            if value.size and value.max() > most:
+                raise ValueError(f"{name} = {value.max()}: must be at most {most}")
+        for broken, message in _inconsistencies(self):
+            if np.any(broken):
+                raise ValueError(message)
 
     @property
     def is_moe(self) -> Any:
@@ -148,6 +162,25 @@ class Architecture:
 FIELDS = tuple(field.name for field in fields(Architecture))
 
 
+def _inconsistencies(a: Architecture) -> Iterator[tuple[Any, str]]:
+    """(where it is broken, message) for every rule that joins two fields."""
+    moe, mla = a.is_moe, a.is_mla
+    experts, top_k = np.asarray(a.experts), np.asarray(a.top_k)
+    yield moe & (top_k > experts), f"top_k = {a.top_k}: at most the number of experts, {a.experts}"
+    yield moe & (top_k < 1), f"top_k = {a.top_k}: at least 1 where experts = {a.experts}"
+    yield moe & (np.asarray(a.expert_ffn) < 1), f"expert_ffn = {a.expert_ffn}: at least 1 where experts = {a.experts}"
+    dense = np.asarray(a.layers) > a.moe_layers
+    yield dense & (np.asarray(a.ffn) < 1), f"ffn = {a.ffn}: at least 1 where some layers are dense"
+    divides = np.asarray(a.heads) % a.kv_heads == 0
+    yield ~mla & ~divides, f"kv_heads = {a.kv_heads}: must divide heads = {a.heads}"
+    for name in ("dense_layers", "full_attention_layers"):
+        value = getattr(a, name)
+        yield np.asarray(value) > a.layers, f"{name} = {value}: at most layers = {a.layers}"
+    for name in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
+        value = getattr(a, name)
+        yield mla & (np.asarray(value) < 1), f"{name} = {value}: at least 1 where kv_lora_rank = {a.kv_lora_rank}"
+
+
 def unchecked(values: dict[str, Any]) -> Architecture:
     """Build an Architecture from values that come from one already checked (the search's inner loop)."""
     architecture = object.__new__(Architecture)
@@ -159,3 +192,36 @@ def unchecked(values: dict[str, Any]) -> Architecture:
 def stack(architectures: list[Architecture]) -> Architecture:
     """One (n,) batch of n single designs."""
     return unchecked({name: np.array([getattr(a, name) for a in architectures]) for name in FIELDS})
+
+
+def canonical(architecture: Architecture) -> Architecture:
+    """The same model with every field that does not concern it at its neutral value.
+
+    Two architectures are the same model exactly when their canonical forms are equal: expert fields of a
+    dense model, `ffn` where no layer is dense, latent widths without MLA, `full_attention_layers` without
+    a window, and the head fields that MLA replaces say nothing. Broadcasts; costs nothing to hash.
+    """
+    a = architecture
+    moe_layers = a.moe_layers
+    moe, mla, windowed = moe_layers > 0, a.is_mla, a.windowed_layers > 0
+    shared = moe & (a.shared_width > 0)
+    values = {name: np.asarray(getattr(a, name)) for name in FIELDS}
+    shared_ffn = values["shared_ffn"]
+    values |= {
+        "kv_heads": np.where(mla, a.heads, a.kv_heads),
+        "head_dim": np.where(mla, a.v_head_dim, a.head_dim),
+        "ffn": np.where(values["layers"] > moe_layers, a.ffn, 0),
+        "shared_ffn": np.where(shared & (shared_ffn != a.expert_ffn), shared_ffn, 0),
+        "dense_layers": np.where(moe, values["dense_layers"] // a.moe_every * a.moe_every, 0),
+        "moe_every": np.where(moe, a.moe_every, 1),
+        "qk_norm": np.where(mla, 0, a.qk_norm),
+        "window": np.where(windowed, a.window, 0),
+        "full_attention_layers": np.where(windowed, a.full_attention_layers, 0),
+    }
+    for name in ("experts", "top_k", "expert_ffn", "router_bias"):
+        values[name] = np.where(moe, values[name], 0).astype(values[name].dtype)
+    for name in ("shared_experts", "shared_gate"):
+        values[name] = np.where(shared, values[name], 0).astype(values[name].dtype)
+    for name in ("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
+        values[name] = np.where(mla, values[name], 0)
+    return unchecked(values)
