@@ -1,7 +1,23 @@
 """Seconds of single kernels, one file per kind, broadcasting over every argument."""
 
+from cost_model.kernels.all_to_all import all_to_all
 from cost_model.kernels.band import error_band
+from cost_model.kernels.collectives import all_gather, all_reduce, reduce_scatter, send
 from cost_model.kernels.elementwise import elementwise
+from cost_model.kernels.experts import experts
 from cost_model.kernels.gemm import batched_gemm, gemm
+from cost_model.kernels.routing import activated_experts
 
-__all__ = ["batched_gemm", "elementwise", "error_band", "gemm"]
+__all__ = [
+    "activated_experts",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "batched_gemm",
+    "elementwise",
+    "error_band",
+    "experts",
+    "gemm",
+    "reduce_scatter",
+    "send",
+]

@@ -1,0 +1,109 @@
+"""Seconds of collectives between the GPUs of one replica: all-reduce, all-gather, reduce-scatter, send.
+
+Inside a link domain the latency-bandwidth model (alpha-beta); across domains the collective is hierarchical
+(modelled, not measured): inside each domain over the link, then between domains over the network cards, each GPU
+carrying its share. GPUs without a scale-up link talk over PCIe inside a host.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cost_model.accelerator import Accelerator
+from spaces.formats import code
+
+LAUNCHES = ("graph", "eager", "nccl")
+HOST_GPUS = 8  # GPUs of one host that reach each other over PCIe where there is no scale-up link
+
+
+def all_reduce(gpu: Accelerator, message_bytes: Any, ranks: Any, launch: Any = "graph") -> Any:
+    """Seconds to sum a message of `message_bytes` over `ranks` GPUs, the result on each of them.
+
+    One-shot (every rank reads all the others' messages) or two-shot (reduce-scatter, then all-gather), whichever is
+    faster. launch: graph or eager (the engine's own kernel, inside a CUDA graph or not) or nccl.
+
+    Returns:
+        seconds, shaped like the arguments broadcast together; 0 for one rank.
+    Raises:
+        ValueError: unknown launch, or more ranks than one link domain where there is no network.
+    """
+    c = gpu.calibration.at("all_reduce", code(launch, LAUNCHES, "launch"), LAUNCHES)
+    size, ranks = np.asarray(message_bytes, dtype=float), np.asarray(ranks, dtype=float)
+    local, domains = split(gpu, ranks)
+    link = gpu.link_bytes_per_s or np.inf
+    one_shot = c.one_shot_s + c.one_shot_rank_s * local + (local - 1.0) * size / (c.one_shot_efficiency * link)
+    share = 2.0 * (local - 1.0) / local * size
+    two_shot = c.two_shot_s + c.two_shot_rank_s * local + share / (c.two_shot_efficiency * link)
+    inside = np.where(local > 1.0, np.minimum(one_shot, two_shot), 0.0)
+    return inside + 2.0 * _between(gpu, size / local, domains)
+
+
+def all_gather(gpu: Accelerator, message_bytes: Any, ranks: Any, launch: Any = "graph") -> Any:
+    """Seconds until each of `ranks` GPUs holds the whole of a message of `message_bytes` (the full result).
+
+    NCCL's, whatever the launch (the only one measured). Returns 0 for one rank.
+    Raises:
+        ValueError: unknown launch, or more ranks than one link domain where there is no network.
+    """
+    return _half(gpu, "all_gather", message_bytes, ranks, launch)
+
+
+def reduce_scatter(gpu: Accelerator, message_bytes: Any, ranks: Any, launch: Any = "graph") -> Any:
+    """Seconds to sum a message of `message_bytes` (the full input), each of `ranks` GPUs keeping its share.
+
+    NCCL's, whatever the launch (the only one measured). Returns 0 for one rank.
+    Raises:
+        ValueError: unknown launch, or more ranks than one link domain where there is no network.
+    """
+    return _half(gpu, "reduce_scatter", message_bytes, ranks, launch)
+
+
+def send(gpu: Accelerator, message_bytes: Any, across_domains: Any = False) -> Any:
+    """Seconds to hand a message to one other GPU: over the link, or over the network cards (modelled).
+
+    Raises:
+        ValueError: across_domains on a GPU that has no network.
+    """
+    size, across = np.asarray(message_bytes, dtype=float), np.asarray(across_domains)
+    apart = across | (domain_gpus(gpu) == 1)
+    c = gpu.calibration.at("send", "nccl")
+    inside = c.latency_s + size / (c.link_efficiency * (gpu.link_bytes_per_s or np.inf))
+    return np.where(apart, c.latency_s + _wire(gpu, size, 1.0 + apart), inside)
+
+
+def domain_gpus(gpu: Accelerator) -> int:
+    """GPUs that reach each other without a network card."""
+    return HOST_GPUS if gpu.link_domain == 1 and gpu.link_bytes_per_s else gpu.link_domain
+
+
+def split(gpu: Accelerator, ranks: Any) -> tuple[Any, Any]:
+    """(ranks inside one domain, domains) of a group."""
+    domain = domain_gpus(gpu)
+    return np.minimum(ranks, domain), np.ceil(ranks / domain)
+
+
+def _half(gpu: Accelerator, op: str, message_bytes: Any, ranks: Any, launch: Any) -> Any:
+    code(launch, LAUNCHES, "launch")
+    c = gpu.calibration.at(op, "nccl")
+    size, ranks = np.asarray(message_bytes, dtype=float), np.asarray(ranks, dtype=float)
+    local, domains = split(gpu, ranks)
+    moved = (local - 1.0) / local * size / (c.link_efficiency * (gpu.link_bytes_per_s or np.inf))
+    inside = np.where(local > 1.0, c.latency_s + c.rank_s * local + moved, 0.0)
+    return inside + _between(gpu, size / local, domains)
+
+
+def _between(gpu: Accelerator, size: Any, domains: Any) -> Any:
+    """Half an all-reduce of `size` bytes between domains: recursive halving (Thakur et al. 2005) over the network."""
+    c = gpu.calibration.at("network", "nccl")
+    return np.log2(domains) * c.latency_s + _wire(gpu, (domains - 1.0) / domains * size, domains)
+
+
+def _wire(gpu: Accelerator, size: Any, domains: Any) -> Any:
+    """Seconds of bytes through one GPU's network card."""
+    if not gpu.nic_bytes_per_s:
+        if np.any(np.asarray(domains) > 1.0):
+            raise ValueError(f"{gpu.name} has no network: at most {domain_gpus(gpu)} ranks, one link domain")
+        return 0.0
+    return size / (gpu.calibration.at("network", "nccl").network_efficiency * gpu.nic_bytes_per_s)
