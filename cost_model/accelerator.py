@@ -68,9 +68,7 @@ class Accelerator:
     @cached_property
     def format_flops(self) -> np.ndarray:
         """(formats,) dense peak FLOP/s of a GEMM in each format; bf16's where it is dequantised."""
-        return np.array(
-            [self.peak_flops[COMPUTE[i] if self.native[i] else "bf16"] for i in range(len(FORMATS))]
-        )
+        return np.array([self.peak_flops[COMPUTE[i] if self.native[i] else "bf16"] for i in range(len(FORMATS))])
 
     def with_constants(self, op: str, key: str, values: dict[str, float]) -> Accelerator:
         """A copy with some kernel constants replaced (calibration and what-if studies)."""
@@ -153,6 +151,8 @@ def _checked(data: dict[str, Any], path: Path) -> dict[str, Any]:
         if name not in FORMATS:
             raise ValueError(f"{path}: native_formats: unknown format {name!r}; valid: {', '.join(FORMATS)}")
         if COMPUTE[FORMATS.index(name)] not in peaks:
-            raise ValueError(f"{path}: native_formats has {name!r} but peak_flops lacks {COMPUTE[FORMATS.index(name)]!r}")
+            raise ValueError(
+                f"{path}: native_formats has {name!r} but peak_flops lacks {COMPUTE[FORMATS.index(name)]!r}"
+            )
     data["native_formats"] = tuple(data["native_formats"])
     return data

@@ -98,9 +98,7 @@ def _table(calibration: Calibration, op: str, names: tuple[str, ...]) -> dict[st
     return {name: np.array([row[name] for row in rows]) for name in rows[0] if name != "fit"}
 
 
-def load_calibration(
-    gpu: str, generation: str, engine: str, custom: dict[str, Any] | None = None
-) -> Calibration:
+def load_calibration(gpu: str, generation: str, engine: str, custom: dict[str, Any] | None = None) -> Calibration:
     """Constants of a GPU under an engine; what its own file lacks is borrowed along the chain of relatives.
 
     Order: `custom` tables, own file of this engine, relatives' files of this engine, own and relatives'
@@ -110,8 +108,11 @@ def load_calibration(
         return Calibration(_marked(_read("ideal"), "ideal"))
     relatives = tuple(name for name in _RELATIVES.get(generation, ()) if name != gpu)
     engines = (engine,) if engine == "trtllm" else (engine, "trtllm")
-    chain = [(f"{name}.{family}", "measured" if name == gpu and family == engine else "extrapolated")
-             for family in engines for name in (gpu, *relatives)]
+    chain = [
+        (f"{name}.{family}", "measured" if name == gpu and family == engine else "extrapolated")
+        for family in engines
+        for name in (gpu, *relatives)
+    ]
     merged: dict[str, dict[str, dict[str, Any]]] = {}
     if custom:
         _merge(merged, _marked(custom, "measured"))

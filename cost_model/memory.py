@@ -1,0 +1,136 @@
+"""What lies in a GPU's memory: weights in three sharding classes, KV cache, activations, and what is left.
+
+Weights are sharded by tensor parallelism (attention, dense FFN, embeddings), by experts, or replicated
+(norms, router, MLA down-projections). KV heads are replicated where tensor parallelism exceeds them, and the
+MLA latent on every tensor-parallel rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_model.accelerator import Accelerator
+from spaces.architecture import Architecture
+from spaces.deployment import Deployment
+from spaces.formats import KV_BYTES, RECIPE_ATTENTION, RECIPE_FFN, WEIGHT_BYTES, kv_code, recipe_code
+from spaces.parameters import layer_parameters
+from spaces.workload import Workload
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the fullest GPU of a replica.
+
+    Attributes:
+        weights, kv_cache, activations, reserved: bytes by use; kv_cache holds `batch` sequences.
+        total: their sum. available: bytes the engine may fill. fits: total <= available.
+        batch: sequences per replica the plan holds: the asked number, or the most that fit.
+        largest_batch: the most sequences per replica that fit (0: not even the weights and one sequence).
+    """
+
+    weights: Any
+    kv_cache: Any
+    activations: Any
+    reserved: Any
+    available: Any
+    batch: Any
+    largest_batch: Any
+
+    @property
+    def total(self) -> Any:
+        return self.weights + self.kv_cache + self.activations + self.reserved
+
+    @property
+    def fits(self) -> Any:
+        return (self.largest_batch >= self.batch) & (self.batch > 0)
+
+
+def weight_bytes_per_gpu(architecture: Architecture, recipe: Any, deployment: Deployment) -> Any:
+    """Weight bytes on the fullest GPU: the first or last pipeline stage with its embedding or LM head."""
+    a, d = architecture, deployment
+    code = recipe_code(recipe)
+    attention_byte = WEIGHT_BYTES[RECIPE_ATTENTION[code]]
+    ffn_byte = WEIGHT_BYTES[RECIPE_FFN[code]]
+    layer = layer_parameters(a)
+    tp, group = np.asarray(d.attention_tp), np.asarray(d.attention_tp) * d.kvp
+    # K and V projections stop shrinking once every rank holds one KV head; Helix ranks all hold QKV in full
+    copies = np.where(a.is_mla, 1, np.maximum(tp / a.kv_heads, 1))
+    kv_linear = np.where(a.is_mla, 0, 2.0 * np.asarray(a.hidden) * a.kv_heads * a.head_dim)
+    output_linear = np.asarray(a.heads) * a.value_dim * a.hidden
+    attention = (layer.attention_sharded - kv_linear - output_linear) / tp + kv_linear * copies / tp
+    attention = attention + output_linear / group + layer.attention_replicated
+    moe_share = a.moe_layers / np.asarray(a.layers)
+    dense_group = np.where(a.is_moe, group, d.ffn_tp)
+    dense = layer.ffn_dense * (1 - moe_share) / dense_group
+    slots = (np.asarray(a.experts) + d.redundant_experts) / np.asarray(d.ep)
+    routed = moe_share * (slots * layer.expert / d.ffn_tp + layer.shared / group)
+    plain = 2.0 * (layer.norms + moe_share * layer.router)
+    stage_layers = -(-np.asarray(a.layers) // d.pp)
+    matrices = np.where(np.asarray(a.tied_embeddings) & (np.asarray(d.pp) == 1), 1, np.where(np.asarray(d.pp) > 1, 1, 2))
+    ends = 2.0 * matrices * np.asarray(a.vocab) * a.hidden / tp
+    return stage_layers * (attention * attention_byte + (dense + routed) * ffn_byte + plain) + ends
+
+
+def kv_bytes_per_token_layer(architecture: Architecture, kv_format: Any, attention_tp: Any) -> Any:
+    """KV bytes of one token in one layer on one rank: max(1, kv_heads / tp) heads, or the whole MLA latent."""
+    a = architecture
+    heads = np.maximum(np.ceil(np.asarray(a.kv_heads) / attention_tp), 1)
+    values = np.where(a.is_mla, np.asarray(a.kv_lora_rank) + a.qk_rope_head_dim, 2 * heads * a.head_dim)
+    return values * KV_BYTES[kv_code(kv_format)]
+
+
+def kv_bytes_per_sequence_gpu(
+    architecture: Architecture, kv_format: Any, deployment: Deployment, context: Any, gpu: Accelerator
+) -> Any:
+    """KV bytes of one sequence on one rank of its attention group, in whole pages; windows as the engine keeps them."""
+    a, d = architecture, deployment
+    block = gpu.engine.tokens_per_block
+    held = np.ceil(np.asarray(context) / d.kvp / block) * block
+    windowed = np.minimum(held, np.asarray(a.window) + block) if gpu.engine.windowed_kv else held
+    layers = ((np.asarray(a.layers) - a.windowed_layers) * held + a.windowed_layers * windowed) / d.pp
+    return layers * kv_bytes_per_token_layer(a, kv_format, d.attention_tp)
+
+
+def activation_bytes_per_gpu(architecture: Architecture, deployment: Deployment, tokens: Any) -> Any:
+    """Live activations of one step of `tokens` tokens per rank, bf16, and fp32 logits of 1024 rows.
+
+    Residual, its normalised copy, QKV, attention output and both FFN intermediates are live at the widest point;
+    an MoE rank holds the permuted inputs and intermediates of the tokens routed to it.
+    """
+    a, d = architecture, deployment
+    tp = np.asarray(d.attention_tp) * d.kvp
+    attention = (np.asarray(a.heads) * a.query_dim * 2 + np.asarray(a.kv_heads) * a.head_dim * 2) / tp
+    dense = 3.0 * np.asarray(a.ffn) / np.where(a.is_moe, tp, d.ffn_tp)
+    routed = np.where(a.is_moe, a.top_k, 0) * (2.0 * np.asarray(a.hidden) + 3.0 * np.asarray(a.expert_ffn) / d.ffn_tp)
+    routed = routed * d.attention_dp / np.asarray(d.ep)
+    width = 4.0 * np.asarray(a.hidden) + np.maximum(attention, np.maximum(dense, routed))
+    return 2.0 * width * tokens + 4.0 * 1024 * np.asarray(a.vocab) / np.asarray(d.attention_tp)
+
+
+def memory(
+    architecture: Architecture,
+    recipe: Any,
+    deployment: Deployment,
+    workload: Workload,
+    gpu: Accelerator,
+    kv_format: Any = "bf16",
+) -> Memory:
+    """Memory of one replica's fullest GPU when each sequence has grown to its full length.
+
+    A GPU holds the sequences of its attention-DP rank; under pipeline parallelism every stage holds all of them.
+    """
+    d = deployment
+    chunk = np.where(np.asarray(d.prefill_chunk) > 0, d.prefill_chunk, gpu.engine.prefill_chunk)
+    weights = weight_bytes_per_gpu(architecture, recipe, d)
+    activations = activation_bytes_per_gpu(architecture, d, chunk)
+    context = np.asarray(workload.cached) + workload.isl + workload.osl
+    sequence = kv_bytes_per_sequence_gpu(architecture, kv_format, d, context, gpu)
+    available = gpu.memory_bytes * gpu.engine.memory_fraction
+    room = available - weights - activations - gpu.engine.reserved_bytes
+    largest = np.maximum(np.floor(room / sequence), 0) * d.attention_dp
+    batch = np.where(np.asarray(d.batch) > 0, d.batch, largest)
+    per_rank = np.ceil(batch / np.asarray(d.attention_dp))
+    return Memory(weights, per_rank * sequence, activations, gpu.engine.reserved_bytes, available, batch, largest)

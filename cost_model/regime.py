@@ -1,0 +1,38 @@
+"""What bounds a deployment, in plain words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cost_model.step import Design
+from spaces.deployment import Deployment
+from spaces.formats import WEIGHT_BYTES
+
+REGIMES = (
+    "weight reads: decode waits for weights from memory",
+    "KV-cache reads: decode waits for attention over the context",
+    "matrix maths: linears are compute-bound",
+    "communication: GPUs wait for one another",
+    "fixed overheads: launches and the host",
+    "prefill: most passes carry prompt tokens",
+)
+
+
+def regime_code(design: Design, plan: Deployment, breakdown: dict[str, Any], sequences: Any, mixed_share: Any) -> Any:
+    """Index into REGIMES of the largest part of the mean pass.
+
+    Linears are compute-bound where the tokens that share a weight exceed the ridge point: 2 FLOPs per token
+    and weight against peak FLOP/s over bytes/s.
+    """
+    gpu, a = design.gpu, design.architecture
+    linear = breakdown["attention_linear"] + breakdown["ffn"] + breakdown["head"]
+    parts = [linear, breakdown["attention_core"], breakdown["communication"], breakdown["overhead"]]
+    largest = np.argmax(np.stack(np.broadcast_arrays(*parts)), axis=0)
+    tokens = sequences * plan.attention_dp * (np.asarray(plan.draft_tokens) + 1)
+    per_weight = np.where(a.is_moe, tokens * np.asarray(a.top_k) / np.maximum(a.experts, 1), tokens)
+    code = design.ffn_format
+    ridge = gpu.format_flops[code] * WEIGHT_BYTES[code] / (2.0 * gpu.memory_bytes_per_s)
+    words = np.choose(largest, [np.where(per_weight > ridge, 2, 0), 1, 3, 4])
+    return np.where(np.asarray(mixed_share) > 0.5, 5, words)
