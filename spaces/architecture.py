@@ -17,7 +17,7 @@ Number = Any  # int, float, bool or np.ndarray: every formula broadcasts
 # fields that must be at least one for any model
 _POSITIVE = ("hidden", "layers", "heads", "kv_heads", "head_dim", "vocab", "moe_every")
 # upper bounds, far above any published model: inside them every parameter count fits an int64
-_MOST = {
+MOST = {
     **dict.fromkeys(("hidden", "q_lora_rank", "kv_lora_rank"), 2**17),
     **dict.fromkeys(("heads", "kv_heads", "head_dim", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 2**12),
     **dict.fromkeys(("layers", "dense_layers", "full_attention_layers", "moe_every"), 2**10),
@@ -96,7 +96,7 @@ class Architecture:
             value = np.asarray(getattr(self, name))
             if value.dtype.kind not in "iub":
                 raise ValueError(f"{name} = {getattr(self, name)!r}: a whole number is needed")
-            least, most = 1 if name in _POSITIVE else 0, _MOST.get(name, 1)
+            least, most = 1 if name in _POSITIVE else 0, MOST.get(name, 1)
             if value.size and value.min() < least:
                 raise ValueError(f"{name} = {value.min()}: must be at least {least}")
             if value.size and value.max() > most:
