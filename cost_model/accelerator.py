@@ -108,9 +108,16 @@ def load_accelerator(name: str | Path, engine: str = "trtllm", **overrides: Any)
     )
 
 
-_NUMBERS = (
-    "compute_capability sm_count memory_bytes memory_bytes_per_s l2_bytes link_bytes_per_s link_domain nic_bytes_per_s"
-).split()
+_NUMBERS = [
+    "compute_capability",
+    "sm_count",
+    "memory_bytes",
+    "memory_bytes_per_s",
+    "l2_bytes",
+    "link_bytes_per_s",
+    "link_domain",
+    "nic_bytes_per_s",
+]
 _KEYS = {
     *_NUMBERS,
     "name",

@@ -22,7 +22,7 @@ def error_and_evidence(design: Design, breakdown: dict[str, Any]) -> tuple[Any, 
     carry the band of the bf16 linears. Constants borrowed from another GPU make a prediction extrapolated; a
     width or FFN off the measured grid makes it interpolated.
     """
-    a, gpu = design.architecture, design.gpu
+    a = design.architecture
     moe, mla = bool(np.any(a.is_moe)), bool(np.any(a.is_mla))
     linear = _bands(design, "gemm", FORMATS)
     ffn = _bands(design, "experts", FORMATS) if moe else linear

@@ -69,7 +69,9 @@ def weight_bytes_per_gpu(architecture: Architecture, recipe: Any, deployment: De
     routed = moe_share * (slots * layer.expert / d.ffn_tp + layer.shared / group)
     plain = 2.0 * (layer.norms + moe_share * layer.router)
     stage_layers = -(-np.asarray(a.layers) // d.pp)
-    matrices = np.where(np.asarray(a.tied_embeddings) & (np.asarray(d.pp) == 1), 1, np.where(np.asarray(d.pp) > 1, 1, 2))
+    matrices = np.where(
+        np.asarray(a.tied_embeddings) & (np.asarray(d.pp) == 1), 1, np.where(np.asarray(d.pp) > 1, 1, 2)
+    )
     ends = 2.0 * matrices * np.asarray(a.vocab) * a.hidden / tp
     return stage_layers * (attention * attention_byte + (dense + routed) * ffn_byte + plain) + ends
 

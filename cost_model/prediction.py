@@ -34,6 +34,7 @@ class Prediction:
         usd_per_million_tokens: per million output tokens, None without a price.
         joules_per_token: per output token at the board's power limit, None where that is not published.
         breakdown: seconds per output token by component; sums to tpot_s.
+        decode_step_s, mixed_step_s: seconds of a pass without and with prompt tokens.
         regime: what bounds the mean pass, in plain words (codes of REGIMES for arrays).
         evidence: measured, interpolated or extrapolated (codes of EVIDENCE for arrays).
         error_low, error_high: factors on tpot_s that hold 80 % of measurements.
@@ -52,6 +53,8 @@ class Prediction:
     gpus: Any
     usd_per_million_tokens: Any
     joules_per_token: Any
+    decode_step_s: Any
+    mixed_step_s: Any
     breakdown: dict[str, Any]
     regime: Any
     evidence: Any
@@ -194,6 +197,8 @@ def _uniform(
         "gpus": gpus,
         "usd_per_million_tokens": None if price is None else price / 3600.0 * 1e6 * gpus / rate,
         "joules_per_token": None if power is None else power * gpus / rate,
+        "decode_step_s": steady.decode_s,
+        "mixed_step_s": steady.mixed_s,
         "regime": regime_code(design, plan, breakdown, sequences, steady.mixed_share),
         "evidence": evidence,
         "error_low": low,

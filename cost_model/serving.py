@@ -24,6 +24,7 @@ class Steady:
         ttft_s, ttft_median_s, tpot_s, e2e_s: mean and median time to first token, time per output token after
             it, and their sum over a request. requests_per_s: of one rank's micro-batch.
         mixed_share: share of passes that carry prompt tokens.
+        decode_s, mixed_s: seconds of a pass without and with prompt tokens.
     """
 
     ttft_s: Any
@@ -32,6 +33,8 @@ class Steady:
     e2e_s: Any
     requests_per_s: Any
     mixed_share: Any
+    decode_s: Any
+    mixed_s: Any
 
 
 def expected_tokens(draft_tokens: Any, acceptance: Any) -> Any:
@@ -67,7 +70,7 @@ def continuous(
         e2e = np.maximum(first + wait + 0.5 * mean + steps * mean, floor)
     ttft = np.maximum(e2e - steps * mean, first)
     tpot = np.where(np.equal(osl, 1), e2e, mean / yielded)
-    return Steady(ttft, ttft - 0.5 * wait, tpot, e2e, sequences / e2e, share)
+    return Steady(ttft, ttft - 0.5 * wait, tpot, e2e, sequences / e2e, share, decode_s, mixed_s)
 
 
 def _wait(load: Any, service_s: Any, sequences: Any) -> Any:
@@ -81,4 +84,4 @@ def static(decode_s: Any, prefill_s: Any, sequences: Any, isl: Any, osl: Any, ch
     steps = np.maximum(osl - 1, 0) / yielded
     e2e = ttft + steps * decode_s
     tpot = np.where(np.equal(osl, 1), e2e, decode_s / yielded)
-    return Steady(ttft, ttft, tpot, e2e, sequences / e2e, np.zeros_like(e2e))
+    return Steady(ttft, ttft, tpot, e2e, sequences / e2e, np.zeros_like(e2e), decode_s, prefill_s)

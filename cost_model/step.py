@@ -184,7 +184,12 @@ def _cores(design: Design, plan: Deployment, passes: list[Tokens], window: Any) 
     prefilling = [i for i, p in enumerate(passes) if np.any(np.asarray(p.prompt_tokens) > 0)]
     if prefilling:
         keys = [
-            (plan.attention_tp * np.asarray(plan.kvp), p.prompts, np.maximum(p.prompt_tokens / np.asarray(p.prompts), 1), p.past)
+            (
+                plan.attention_tp * np.asarray(plan.kvp),
+                p.prompts,
+                np.maximum(p.prompt_tokens / np.asarray(p.prompts), 1),
+                p.past,
+            )
             for p in (passes[i] for i in prefilling)
         ]
         for i, seconds in zip(prefilling, gathered(prefill, design.product, *keys), strict=True):
@@ -210,8 +215,17 @@ def feed_forward(design: Design, plan: Deployment, passes: list[Tokens]) -> list
 
     def routed(tp: Any, ep: Any, spare: Any, tokens: Any) -> Any:
         return kernels.experts(
-            gpu, tokens, a.hidden, a.expert_ffn, np.asarray(a.experts) + spare, a.top_k, code, tp=tp, ep=ep,
-            gated=np.asarray(a.ffn_matrices) == 3, skew=design.skew,
+            gpu,
+            tokens,
+            a.hidden,
+            a.expert_ffn,
+            np.asarray(a.experts) + spare,
+            a.top_k,
+            code,
+            tp=tp,
+            ep=ep,
+            gated=np.asarray(a.ffn_matrices) == 3,
+            skew=design.skew,
         )
 
     def router(m: Any) -> Any:
@@ -220,7 +234,10 @@ def feed_forward(design: Design, plan: Deployment, passes: list[Tokens]) -> list
     moe, layers = a.moe_layers, np.asarray(a.layers)
     keys = [(plan.ffn_tp, plan.ep, plan.redundant_experts, p.total * plan.attention_dp) for p in passes]
     seconds = gathered(routed, design.product, *keys)
-    seconds = [moe * (s + r) for s, r in zip(seconds, gathered(router, design.product, *[(p.total,) for p in passes]), strict=True)]
+    seconds = [
+        moe * (s + r)
+        for s, r in zip(seconds, gathered(router, design.product, *[(p.total,) for p in passes]), strict=True)
+    ]
     group = np.asarray(plan.attention_tp) * plan.kvp
     for width, count in ((a.shared_width, moe), (np.asarray(a.ffn), layers - moe)):
         if np.any((width > 0) & (count > 0)):
