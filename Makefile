@@ -1,0 +1,37 @@
+# Two commands do all set-up on a fresh machine: `make study` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# one thread per process: the tests and the search bring their own parallelism
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: study test lint types bench clean
+
+study: $(VENV)/product
+	$(BIN)/ridgeline run 8b-h200
+
+test: $(VENV)/tests
+	$(BIN)/pytest -n 2
+
+lint: $(VENV)/tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/tests
+	$(BIN)/mypy
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/product: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/tests: $(VENV)/product
+	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
