@@ -2,6 +2,14 @@
 
 from spaces.architecture import Architecture
 from spaces.deployment import Deployment, enumerate_deployments
+from spaces.huggingface import available_models, load_architecture
 from spaces.workload import Workload
 
-__all__ = ["Architecture", "Deployment", "Workload", "enumerate_deployments"]
+__all__ = [
+    "Architecture",
+    "Deployment",
+    "Workload",
+    "available_models",
+    "enumerate_deployments",
+    "load_architecture",
+]

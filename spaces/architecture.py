@@ -205,7 +205,7 @@ def canonical(architecture: Architecture) -> Architecture:
     moe_layers = a.moe_layers
     moe, mla, windowed = moe_layers > 0, a.is_mla, a.windowed_layers > 0
     shared = moe & (a.shared_width > 0)
-    values = {name: np.asarray(getattr(a, name)) for name in FIELDS}
+    values: dict[str, Any] = {name: np.asarray(getattr(a, name)) for name in FIELDS}
     shared_ffn = values["shared_ffn"]
     values |= {
         "kv_heads": np.where(mla, a.heads, a.kv_heads),
