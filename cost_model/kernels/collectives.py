@@ -21,9 +21,11 @@ HOST_GPUS = 8  # GPUs of one host that reach each other over PCIe where there is
 def all_reduce(gpu: Accelerator, message_bytes: Any, ranks: Any, launch: Any = "graph") -> Any:
     """Seconds to sum a message of `message_bytes` over `ranks` GPUs, the result on each of them.
 
-    One-shot (every rank reads all the others' messages) or two-shot (reduce-scatter, then all-gather), whichever is
-    faster. launch: graph or eager (the engine's own kernel, inside a CUDA graph or not) or nccl.
+    The fastest of one-shot (every rank reads all the others' messages), two-shot (reduce-scatter, then all-gather)
+    and, for large messages, a ring or the reduction inside the switch, which moves the message up and down once.
 
+    Args:
+        launch: graph or eager (the engine's own kernel, inside a CUDA graph or not) or nccl.
     Returns:
         seconds, shaped like the arguments broadcast together; 0 for one rank.
     Raises:
@@ -32,12 +34,22 @@ def all_reduce(gpu: Accelerator, message_bytes: Any, ranks: Any, launch: Any = "
     c = gpu.calibration.at("all_reduce", code(launch, LAUNCHES, "launch"), LAUNCHES)
     size, ranks = np.asarray(message_bytes, dtype=float), np.asarray(ranks, dtype=float)
     local, domains = split(gpu, ranks)
-    link = gpu.link_bytes_per_s or np.inf
-    one_shot = c.one_shot_s + c.one_shot_rank_s * local + (local - 1.0) * size / (c.one_shot_efficiency * link)
-    share = 2.0 * (local - 1.0) / local * size
-    two_shot = c.two_shot_s + c.two_shot_rank_s * local + share / (c.two_shot_efficiency * link)
-    inside = np.where(local > 1.0, np.minimum(one_shot, two_shot), 0.0)
-    return inside + 2.0 * _between(gpu, size / local, domains)
+    inside = _all_reduce_inside(gpu, c, size, local)
+    if np.any(local > c.own_ranks):  # beyond one tray of an NVL72 rack engines switch to another kernel
+        wide = _all_reduce_inside(gpu, gpu.calibration.at("all_reduce", "wide"), size, local)
+        inside = np.where(local > c.own_ranks, np.maximum(wide, c.launch_floor_s), inside)
+    return np.where(local > 1.0, inside, 0.0) + 2.0 * _between(gpu, size / local, domains)
+
+
+def _all_reduce_inside(gpu: Accelerator, c: Any, size: Any, ranks: Any) -> Any:
+    link = (gpu.link_bytes_per_s or np.inf) / (1.0 + c.host_contention * np.maximum(ranks - 2.0, 0.0))
+    wire = size / link
+    one_shot = c.one_shot_s + c.one_shot_rank_s * ranks + (ranks - 1.0) / c.one_shot_efficiency * wire
+    share = 2.0 * (ranks - 1.0) / ranks
+    two_shot = c.two_shot_s + c.two_shot_rank_s * ranks + share / c.two_shot_efficiency * wire
+    ring = share * (1.0 + c.ring_small_group / ranks) / c.ring_efficiency
+    bulk = c.bulk_s + c.bulk_rank_s * ranks + np.minimum(ring, 1.0 / c.switch_efficiency) * wire
+    return np.maximum(np.minimum(np.minimum(one_shot, two_shot), bulk), c.launch_floor_s)
 
 
 def all_gather(gpu: Accelerator, message_bytes: Any, ranks: Any, launch: Any = "graph") -> Any:
@@ -89,9 +101,11 @@ def _half(gpu: Accelerator, op: str, message_bytes: Any, ranks: Any, launch: Any
     c = gpu.calibration.at(op, "nccl")
     size, ranks = np.asarray(message_bytes, dtype=float), np.asarray(ranks, dtype=float)
     local, domains = split(gpu, ranks)
-    moved = (local - 1.0) / local * size / (c.link_efficiency * (gpu.link_bytes_per_s or np.inf))
-    inside = np.where(local > 1.0, c.latency_s + c.rank_s * local + moved, 0.0)
-    return inside + _between(gpu, size / local, domains)
+    link = (gpu.link_bytes_per_s or np.inf) / (1.0 + c.host_contention * np.maximum(local - 2.0, 0.0))
+    wire = (local - 1.0) / local * size / link
+    quick = c.latency_s + c.rank_s * local + wire / c.quick_efficiency
+    bulk = c.bulk_s + c.bulk_rank_s * local + (1.0 + c.ring_small_group / local) / c.ring_efficiency * wire
+    return np.where(local > 1.0, np.minimum(quick, bulk), 0.0) + _between(gpu, size / local, domains)
 
 
 def _between(gpu: Accelerator, size: Any, domains: Any) -> Any:
