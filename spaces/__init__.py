@@ -3,6 +3,7 @@
 from spaces.architecture import Architecture
 from spaces.deployment import Deployment, enumerate_deployments
 from spaces.huggingface import available_models, load_architecture
+from spaces.quantization_config import load_recipe
 from spaces.workload import Workload
 
 __all__ = [
@@ -12,4 +13,5 @@ __all__ = [
     "available_models",
     "enumerate_deployments",
     "load_architecture",
+    "load_recipe",
 ]
