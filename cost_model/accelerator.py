@@ -85,7 +85,8 @@ def load_accelerator(name: str | Path, engine: str = "trtllm", **overrides: Any)
 
     Args:
         name: a name from `available()` or a path ending in .toml.
-        engine: trtllm, vllm, sglang or ideal (a perfect engine: no overheads, full efficiency).
+        engine: trtllm, vllm, sglang or ideal (a perfect engine: no overheads, full efficiency); a release of it
+            as "vllm:0.17.0" or "vllm:2026-03-01".
         overrides: any scalar field, e.g. memory_bytes of a unified-memory part.
 
     Raises:
@@ -101,10 +102,11 @@ def load_accelerator(name: str | Path, engine: str = "trtllm", **overrides: Any)
     data.update(overrides)
     custom_calibration = data.pop("calibration", None)  # a calibrated file carries its own constants
     facts = _checked(data, path)
+    running = load_engine(engine, facts["generation"], path.stem)
     return Accelerator(
         **facts,
-        calibration=load_calibration(path.stem, facts["generation"], engine, custom_calibration),
-        engine=load_engine(engine),
+        calibration=load_calibration(path.stem, facts["generation"], running.kernels, custom_calibration),
+        engine=running,
     )
 
 

@@ -36,6 +36,7 @@ _RECIPES = {
     "mxfp4-experts": ("bf16", "mxfp4"),
     "nvfp4": ("nvfp4", "nvfp4"),
     "nvfp4-ffn": ("bf16", "nvfp4"),
+    "int4-experts": ("bf16", "int4"),
 }
 RECIPES = tuple(_RECIPES)
 RECIPE_ATTENTION = np.array([FORMATS.index(attention) for attention, _ in _RECIPES.values()])

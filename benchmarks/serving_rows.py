@@ -1,0 +1,190 @@
+"""Measured serving rows as inputs of `predict`: names, formats, plans, lengths, and why a row is refused."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cost_model.accelerator import Accelerator, load_accelerator
+from spaces.architecture import Architecture
+from spaces.deployment import Deployment, legal
+from spaces.formats import RECIPES
+from spaces.workload import Workload
+
+NAMES = tomllib.loads((Path(__file__).parent / "serving_names.toml").read_text(encoding="utf-8"))
+LOADS = {
+    "closed-loop": "closed-loop",
+    "open-loop": "closed-loop",
+    "static-batch": "static",
+    "offline-max": "offline",
+    "poisson-slo": "closed-loop",
+    "poisson-slo-tight": "closed-loop",
+}
+PLAN = ("attention_tp", "attention_dp", "ffn_tp", "expert_parallel", "pp")
+
+
+@dataclass
+class Batch:
+    """Rows that one call prices: same architecture, formats, GPU, engine release and load.
+
+    Attributes:
+        index: of the rows in the table. deployment, workload: (rows,) arrays.
+    """
+
+    index: np.ndarray
+    architecture: Architecture
+    recipe: str
+    kv_format: str
+    gpu: Accelerator
+    deployment: Deployment
+    workload: Workload
+    key: dict[str, Any] = field(default_factory=dict)
+
+
+def read_rows(path: Path) -> pd.DataFrame:
+    """The measured table with what scoring adds: seconds, load, model class, mode, the day of the engine.
+
+    Raises:
+        ValueError: a column is missing.
+    """
+    rows = pd.read_csv(path, low_memory=False)
+    needed = {"model_shape", "gpu", "engine", "precision_weights", "isl", "osl", "concurrency_or_batch", *PLAN}
+    missing = sorted(needed - set(rows.columns))
+    if missing:
+        raise ValueError(f"{path}: column {missing[0]!r} is missing")
+    for name in ("disagg", "tpot_ms", "ttft_ms", "output_tok_s_per_gpu"):
+        if name not in rows:
+            rows[name] = np.nan
+    rows["input_tokens"] = rows.get("isl_mean", rows.isl).fillna(rows.isl)
+    rows["output_tokens"] = rows.get("osl_mean", rows.osl).fillna(rows.osl)
+    rows["disaggregated"] = rows.disagg.fillna(0) > 0
+    rows["load"] = rows.load_type.map(LOADS).fillna("")
+    rows["mode"] = np.where(
+        rows.disaggregated, "disaggregated", np.where(rows.load == "closed-loop", "aggregated", rows.load)
+    )
+    rows["model_class"] = [model_class(name) for name in rows.model_shape]
+    rows["day"] = rows.date.astype(str).str.slice(0, 10).where(rows.date.notna(), "")
+    rows["release"] = rows.get("framework_version", pd.Series("", rows.index)).fillna("").astype(str)
+    return rows
+
+
+def model_class(name: str) -> str:
+    """dense, moe or mla-moe; "" for a model that is refused."""
+    if name not in NAMES["models"]:
+        return ""
+    a = architecture(name)
+    return "mla-moe" if a.is_mla else "moe" if a.is_moe else "dense"
+
+
+@cache
+def architecture(name: str) -> Architecture:
+    entry = NAMES["models"][name]
+    return architecture(entry["same"]) if "same" in entry else Architecture(**entry["architecture"])
+
+
+def recipe(name: str, precision: str) -> str | None:
+    """The recipe of a checkpoint, or None where the row's weight format means nothing to us."""
+    entry = NAMES["models"][name]
+    entry = NAMES["models"][entry["same"]] if "same" in entry else entry
+    plain = NAMES["precisions"].get(precision)
+    found = entry.get("recipes", {}).get(plain, plain)
+    return found if found in RECIPES else None
+
+
+def refusals(rows: pd.DataFrame) -> pd.Series:
+    """(rows,) why a row is not priced, "" where it is."""
+    reason = pd.Series("", index=rows.index)
+
+    def refuse(mask: Any, words: Any) -> None:
+        reason.loc[(reason == "") & mask] = words if isinstance(words, str) else words[(reason == "") & mask]
+
+    for kind, column in (("model", "model_shape"), ("gpu", "gpu")):
+        known, why = NAMES[f"{kind}s"], NAMES[f"refused_{kind}s"]
+        refuse(rows[column].isin(list(why)), rows[column].map(lambda n, w=why: f"{n}: {w.get(n)}"))
+        refuse(~rows[column].isin(list(known)), rows[column].map(lambda n, k=kind: f"unmapped {k} name {n!r}"))
+    refuse(~rows.engine.isin(list(NAMES["engines"])), rows.engine.map(lambda n: f"unmapped engine name {n!r}"))
+    refuse(rows["load"] == "", "load type is not modelled")
+    refuse(rows[["attention_tp", "ffn_tp", "concurrency_or_batch"]].isna().any(axis=1), "plan or batch unknown")
+    refuse(rows[["input_tokens", "output_tokens"]].isna().any(axis=1), "lengths unknown")
+    unknown = [
+        not r and recipe(m, str(p)) is None
+        for r, m, p in zip(reason, rows.model_shape, rows.precision_weights, strict=True)
+    ]
+    refuse(np.array(unknown), rows.precision_weights.map(lambda p: f"weight format {p!r}"))
+    return reason
+
+
+def deployment(rows: pd.DataFrame) -> Deployment:
+    """Plans of the rows, per decode replica; sequences are spread over the replicas."""
+
+    def whole(name: str, default: int) -> np.ndarray:
+        return rows[name].fillna(default).to_numpy(dtype=np.int64) if name in rows else np.full(len(rows), default)
+
+    tp, dp, ffn_tp, ep, pp = (whole(name, 1) for name in PLAN)
+    architecture_experts = np.array([architecture(name).experts for name in rows.model_shape])
+    spare = np.where(architecture_experts > 0, -architecture_experts % ep, 0)
+    split = rows.disaggregated.to_numpy()
+    workers = np.where(split, whole("decode_workers", 1), 1)
+    # aggregated rows on more GPUs than one replica uses are several replicas behind a router
+    replica = tp * dp * pp
+    copies = np.maximum(whole("n_gpus", 1) // np.maximum(replica, 1), 1)
+    replicas = np.where(split, workers, copies)
+    batch = np.maximum(-(-whole("concurrency_or_batch", 1) // replicas), dp * pp)
+    pool = {
+        f"prefill_{ours}": np.where(split, whole(f"prefill_{theirs}", 1), 0)
+        for ours, theirs in (("attention_tp", "attention_tp"), ("attention_dp", "attention_dp"), ("ffn_tp", "ffn_tp"))
+    }
+    pool |= {"prefill_ep": np.where(split, whole("prefill_ep", 1), 0), "prefill_pp": np.where(split, 1, 0)}
+    return Deployment(
+        attention_tp=tp,
+        attention_dp=dp,
+        ffn_tp=ffn_tp,
+        ep=ep,
+        pp=pp,
+        redundant_experts=spare,
+        batch=batch,
+        prefill_replicas=np.where(split, whole("prefill_workers", 1), 0),
+        decode_replicas=np.where(split, workers, 0),
+        **pool,
+    )
+
+
+def batches(rows: pd.DataFrame) -> Iterator[Batch]:
+    """The rows (none refused) in groups that one call of `predict` prices."""
+    columns = ["model_shape", "gpu", "engine", "precision_weights", "load", "disaggregated", "release", "day"]
+    kv = rows.get("precision_kv", pd.Series(np.nan, rows.index)).fillna("").replace("fp16", "bf16").astype(str)
+    for key, part in rows.assign(kv=kv).groupby([*columns, "kv"], dropna=False):
+        named = dict(zip([*columns, "kv"], key, strict=True))
+        gpu = accelerator(named["gpu"], named["engine"], named["release"], named["day"])
+        chosen = recipe(named["model_shape"], str(named["precision_weights"])) or ""
+        yield Batch(
+            part.index.to_numpy(),
+            architecture(named["model_shape"]),
+            chosen,
+            named["kv"] or gpu.engine.default_kv_format(chosen),
+            gpu,
+            deployment(part),
+            Workload(part.input_tokens.to_numpy(), part.output_tokens.to_numpy(), 0, named["load"]),
+            named,
+        )
+
+
+@cache
+def accelerator(gpu: str, engine: str, release: str, day: str) -> Accelerator:
+    """The GPU under the engine's release of that version, or of that day where the version is blank."""
+    return load_accelerator(
+        NAMES["gpus"][gpu], engine=NAMES["engines"][engine] + (f":{release or day}" if release or day else "")
+    )
+
+
+def illegal(batch: Batch) -> np.ndarray:
+    """(rows,) plans that our rules exclude."""
+    mask, _ = legal(batch.architecture, batch.deployment)
+    return ~np.broadcast_to(mask, batch.index.shape)
