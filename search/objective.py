@@ -1,0 +1,354 @@
+"""What a study asks of a design: its best plans under every legal deployment, and the loss it must hold.
+
+One call scores a batch of trials. Each trial fixes the outer axes; every combination of inner axes is decoded,
+judged (budget, envelope, accuracy), and the admissible designs are priced under all plans of all cells. A cell is one
+GPU with one workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cost_model import Accelerator, Prediction, predict
+from cost_model.quality import PredictedLoss, predicted_loss
+from search.frontier import Objective, Table, concatenate, loss_values, nondominated, take
+from search.scores import Scores, throughput_at_targets
+from spaces import Architecture, Deployment, Workload
+from spaces.deployment import FIELDS as PLAN_FIELDS
+from spaces.deployment import MAX_BATCH, unchecked
+from spaces.design_space import DesignSpace
+
+OBJECTIVES = {
+    objective.name: objective
+    for objective in (
+        Objective("tokens_per_s_per_user", maximise=True, logarithmic=True),
+        Objective("tokens_per_s_per_gpu", maximise=True, logarithmic=True),
+        Objective("ttft_s", maximise=False, logarithmic=True),
+        Objective("e2e_s", maximise=False, logarithmic=True),
+        Objective("shape_loss", maximise=False, logarithmic=False),
+        Objective("usd_per_million_tokens", maximise=False, logarithmic=True),
+        Objective("joules_per_token", maximise=False, logarithmic=True),
+        Objective("memory_bytes_per_gpu", maximise=False, logarithmic=True),
+    )
+}
+SERVING = ("tokens_per_s_per_user", "tokens_per_s_per_gpu")
+_CHUNK = 12_000  # points of one predict call: its temporaries stay in cache
+CONSTRAINTS = ("space", "shape_loss", "quant_loss", "plan")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One GPU with one workload: the plans to price there, and what its result weighs.
+
+    Attributes:
+        deployments: (P,) plans; those whose batch is MAX_BATCH take as many sequences as memory holds.
+    """
+
+    gpu: Accelerator
+    workload: Workload
+    workload_name: str
+    deployments: Deployment
+    weight: float = 1.0
+
+    @property
+    def usable_bytes(self) -> float:
+        """Memory per GPU that the engine may fill."""
+        return self.gpu.memory_bytes * self.gpu.engine.memory_fraction
+
+    @cached_property
+    def by_batch(self) -> tuple[np.ndarray, np.ndarray]:
+        """Plan indices with a stated batch, and with as much as memory holds."""
+        batch = np.asarray(self.deployments.batch)
+        return np.flatnonzero(batch != MAX_BATCH), np.flatnonzero(batch == MAX_BATCH)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a point must keep: infinite or zero where a study sets no limit.
+
+    Attributes:
+        max_ttft_s, min_tokens_per_s_per_user, max_memory_bytes_per_gpu: of a deployment.
+        tolerance_nats: shape_loss over the reference's. max_quant_nats: loss of the formats.
+    """
+
+    max_ttft_s: float = np.inf
+    min_tokens_per_s_per_user: float = 0.0
+    max_memory_bytes_per_gpu: float = np.inf
+    tolerance_nats: float = 0.005
+    max_quant_nats: float = 0.07
+
+
+class ServingObjective:
+    """Scores trials of a design space; satisfies `search.scores.Scorer`.
+
+    Args:
+        space: the designs. cells: where they serve. objectives: names from OBJECTIVES, two or three.
+        targets: tokens/s/user at which throughput is compared. limits: see `Limits`.
+        train_tokens, quantised: of the loss model. skew: popularity of experts.
+        worst_case: a design counts as its worst cell against the reference there, else as the weighted mean.
+    Raises:
+        ValueError: an objective that a cell cannot give (no price, no TDP), or a reference that serves nowhere.
+    """
+
+    group_by = "group"
+    constraint_names = CONSTRAINTS
+
+    def __init__(
+        self,
+        space: DesignSpace,
+        cells: Sequence[Cell],
+        objectives: Sequence[str],
+        targets: Sequence[float],
+        limits: Limits,
+        train_tokens: float = 15e12,
+        quantised: str = "ptq",
+        skew: str = "power_law_1.2",
+        worst_case: bool = False,
+    ) -> None:
+        self.space, self.cells, self.limits = space, tuple(cells), limits
+        self.objectives = tuple(OBJECTIVES[name] for name in objectives)
+        self.names = tuple(objectives)
+        self.targets = np.array(targets, dtype=float)
+        self.train_tokens, self.quantised, self.skew = train_tokens, quantised, skew
+        self.worst_case = worst_case
+        for cell in self.cells:
+            if "usd_per_million_tokens" in self.names and cell.gpu.usd_per_gpu_hour is None:
+                raise ValueError(f"objective usd_per_million_tokens: {cell.gpu.name} has no price; set usd_per_gpu_hour")
+            if "joules_per_token" in self.names and cell.gpu.tdp_w is None:
+                raise ValueError(f"objective joules_per_token: {cell.gpu.name} has no published TDP")
+        self.reference_loss = self.losses(space.reference, 0, 0)
+        self._baseline = self._reference_values()
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        """What Optuna minimises: -log throughput at each target where both serving objectives are asked, then the rest."""
+        if set(SERVING) <= set(self.names):
+            rest = tuple(name for name in self.names if name not in SERVING)
+            return (*(f"throughput_at_{target:g}" for target in self.targets), *rest)
+        return self.names
+
+    def losses(self, architecture: Architecture, recipe: Any, kv_format: Any) -> PredictedLoss:
+        """Predicted loss of designs under the study's training tokens and kind of quantisation."""
+        return predicted_loss(architecture, recipe, kv_format, self.train_tokens, self.quantised)
+
+    def price(self, architecture: Architecture, recipe: Any, kv_format: Any, cell: Cell) -> Prediction:
+        """(n, P) predictions of (n,) designs under every plan of a cell."""
+        n = len(np.asarray(recipe))
+        column = architecture.map(lambda value: np.broadcast_to(np.asarray(value), (n,))[:, None])
+        fixed, free = cell.by_batch
+        parts = [
+            predict(
+                column,
+                np.asarray(recipe)[:, None],
+                cell.deployments.take(index),
+                cell.workload,
+                cell.gpu,
+                np.asarray(kv_format)[:, None],
+                self.skew,
+            )
+            for index in (fixed, free)
+            if len(index)
+        ]
+        return parts[0] if len(parts) == 1 else _joined(parts, np.argsort(np.concatenate([fixed, free])))
+
+    def eligible(self, prediction: Prediction) -> np.ndarray:
+        """(n, P) bool: legal, fitting, and within every limit of the study except TTFT."""
+        return np.asarray(
+            prediction.legal
+            & prediction.fits
+            & (prediction.tokens_per_s_per_user >= self.limits.min_tokens_per_s_per_user)
+            & (prediction.memory_bytes_per_gpu <= self.limits.max_memory_bytes_per_gpu)
+        )
+
+    def within_ttft(self, prediction: Prediction) -> np.ndarray:
+        return np.asarray(prediction.ttft_s <= self.limits.max_ttft_s)
+
+    def feasible(self, indices: np.ndarray) -> np.ndarray:
+        """(n,) bool: outer rows with at least one design inside budget and envelope; prices nothing."""
+        full, per_trial = self.expand(np.asarray(indices))
+        return self.space.decode(full).feasible.reshape(-1, per_trial).any(axis=1)
+
+    def expand(self, indices: np.ndarray) -> tuple[np.ndarray, int]:
+        """Full index rows of outer rows, every combination of inner axes in turn, and how many each has."""
+        sizes = [self.space.shape[position] for position in self.space.inner]
+        inner = np.stack([g.ravel() for g in np.meshgrid(*map(np.arange, sizes), indexing="ij")], -1).reshape(
+            -1, len(sizes)
+        )
+        full = np.zeros((len(indices), len(inner), len(self.space.shape)), dtype=np.int64)
+        full[:, :, list(self.space.outer)] = indices[:, None, :]
+        full[:, :, list(self.space.inner)] = inner[None]
+        return full.reshape(-1, full.shape[-1]), len(inner)
+
+    def score(self, indices: np.ndarray) -> Scores:
+        """Scores of (n, outer axes) indices (see `search.scores.Scores`)."""
+        full, per_trial = self.expand(np.asarray(indices))
+        proposals = self.space.decode(full)
+        loss = self.losses(proposals.architecture, proposals.recipe, proposals.kv_format)
+        violations = np.zeros((len(full), len(CONSTRAINTS)))
+        violations[:, 0] = proposals.violation
+        violations[:, 1] = _excess(loss.shape_loss, self.reference_loss.shape_loss + self.limits.tolerance_nats)
+        violations[:, 2] = _excess(loss.quant_loss, self.limits.max_quant_nats)
+        admissible = np.flatnonzero((violations <= 0).all(axis=1))
+        # designs that are not priced count as the reference, worsened by what they miss: finite, and last by constraint
+        values = np.add.outer(violations.sum(axis=1), self._baseline)
+        tables: list[Table] = []
+        step = max(1, _CHUNK // max(len(np.asarray(cell.deployments.batch)) for cell in self.cells))
+        for start in range(0, len(admissible), step):
+            rows = admissible[start : start + step]
+            part = proposals.architecture.take(rows), proposals.recipe[rows], proposals.kv_format[rows]
+            values[rows], violations[rows, 3], points = self._score_designs(*part, np.asarray(loss.shape_loss)[rows])
+            tables += [{**table, "row": rows[table["row"]]} for table in points]
+        return self._scores(values, violations, tables, full, proposals.recipe, per_trial)
+
+    def _scores(
+        self, values: np.ndarray, violations: np.ndarray, tables: list[Table], full: np.ndarray, recipe: Any, per_trial: int
+    ) -> Scores:
+        """Fold the inner designs of each trial: best value, least violation; merge the points."""
+        shaped = values.reshape(-1, per_trial, values.shape[1])
+        missed = violations.reshape(-1, per_trial, violations.shape[1])
+        total = missed.clip(min=0).sum(axis=2)
+        best = np.where((total == total.min(axis=1, keepdims=True))[:, :, None], shaped, np.inf).min(axis=1)
+        least = np.take_along_axis(missed, total.argmin(axis=1)[:, None, None], axis=1)[:, 0]
+        points = concatenate(tables) if tables else self._no_points()
+        row = points.pop("row")
+        points["trial"] = row // per_trial
+        points["group"] = points["cell"] * 1000 + np.asarray(recipe)[row]
+        for position, axis in enumerate(self.space.axes):
+            points[f"axis_{axis.name}"] = full[row, position]
+        keep = nondominated(loss_values(points, self.objectives), points["group"])
+        return Scores(best, least, take(points, keep))
+
+    def _no_points(self) -> Table:
+        whole = {name: np.zeros(0, dtype=np.int64) for name in ("row", "cell", "deployment")}
+        return {**whole, **{name: np.zeros(0) for name in self.names}}
+
+    def _score_designs(
+        self, architecture: Architecture, recipe: Any, kv_format: Any, shape_loss: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, list[Table]]:
+        """Values (n, values), violation of having no plan (n,), and each cell's frontier points, of admissible designs."""
+        per_cell, missing, tables = [], [], []
+        for number, cell in enumerate(self.cells):
+            prediction = self.price(architecture, recipe, kv_format, cell)
+            eligible = self.eligible(prediction) & self.within_ttft(prediction)
+            per_cell.append(self._cell_values(prediction, eligible, shape_loss))
+            missing.append(self._shortfall(prediction, eligible, cell))
+            rows, plans = np.nonzero(eligible)
+            table: Table = {"row": rows, "cell": np.full(len(rows), number), "deployment": plans}
+            for name in self.names:
+                values = shape_loss[rows] if name == "shape_loss" else getattr(prediction, name)[rows, plans]
+                table[name] = np.asarray(values, dtype=float)
+            keep = nondominated(loss_values(table, self.objectives), np.asarray(recipe)[rows])
+            tables.append(take(table, keep))
+        return self._folded(np.stack(per_cell)), np.max(missing, axis=0), tables
+
+    def _folded(self, values: np.ndarray) -> np.ndarray:
+        """(n, values) of (cells, n, values): the worst cell against the reference there, or the weighted mean."""
+        if self.worst_case:
+            relative = values - self._cell_baselines[:, None, :]
+            return relative.max(axis=0) + self._baseline
+        weights = np.array([cell.weight for cell in self.cells])
+        return np.tensordot(weights / weights.sum(), values, axes=1)
+
+    def _cell_values(self, prediction: Prediction, eligible: np.ndarray, shape_loss: np.ndarray) -> np.ndarray:
+        """(n, values) of one cell, as named by `value_names`."""
+        columns = []
+        if set(SERVING) <= set(self.names):
+            at_targets, _ = throughput_at_targets(
+                prediction.tokens_per_s_per_user, prediction.tokens_per_s_per_gpu, eligible, self.targets
+            )
+            columns += list(at_targets.T)
+        pool = eligible | ~eligible.any(axis=1, keepdims=True)
+        for objective in self.objectives:
+            if objective.name in SERVING and columns and objective.name not in self.value_names:
+                continue
+            if objective.name == "shape_loss":
+                columns.append(shape_loss)
+            else:
+                losses = objective.loss_values(getattr(prediction, objective.name))
+                columns.append(np.where(pool, losses, np.inf).min(axis=1))
+        return np.stack(columns, axis=-1)
+
+    def _shortfall(self, prediction: Prediction, eligible: np.ndarray, cell: Cell) -> np.ndarray:
+        """(n,) by how much (in logs) the nearest legal plan misses memory or limits; 0 where some plan is eligible."""
+        limits, p = self.limits, prediction
+        usable = p.memory_bytes_per_gpu / min(cell.usable_bytes, limits.max_memory_bytes_per_gpu)
+        miss = np.maximum(np.log(usable), 0) + np.maximum(np.log(p.ttft_s / limits.max_ttft_s), 0)
+        if limits.min_tokens_per_s_per_user > 0:
+            miss = miss + np.maximum(np.log(limits.min_tokens_per_s_per_user / p.tokens_per_s_per_user), 0)
+        miss = np.where(p.legal, np.maximum(miss, 1e-3), 100.0)
+        return np.where(eligible.any(axis=1), 0.0, miss.min(axis=1))
+
+    def _reference_values(self) -> np.ndarray:
+        """(values,) of the reference under its best listed recipe and KV format; also kept per cell.
+
+        Raises:
+            ValueError: the reference has no eligible plan in some cell.
+        """
+        recipes, kv_formats = self.formats
+        n = len(recipes)
+        reference = self.space.reference.map(lambda value: np.broadcast_to(np.asarray(value), (n,)))
+        shape_loss = np.full(n, float(self.reference_loss.shape_loss))
+        baselines = []
+        for cell in self.cells:
+            prediction = self.price(reference, recipes, kv_formats, cell)
+            eligible = self.eligible(prediction) & self.within_ttft(prediction)
+            if not eligible.any():
+                raise ValueError(self._nowhere(prediction, cell))
+            baselines.append(self._cell_values(prediction, eligible, shape_loss)[eligible.any(axis=1)].min(axis=0))
+        self._cell_baselines = np.stack(baselines)
+        weights = np.array([cell.weight for cell in self.cells])
+        return np.tensordot(weights / weights.sum(), self._cell_baselines, axes=1)
+
+    @property
+    def formats(self) -> tuple[np.ndarray, np.ndarray]:
+        """Every (recipe, KV format) pair of the space, as two code arrays."""
+        values = {axis.name: axis.values for axis in self.space.axes}
+        recipes, kv = np.meshgrid(values["recipe"], values["kv_format"], indexing="ij")
+        return recipes.ravel(), kv.ravel()
+
+    def _nowhere(self, p: Prediction, cell: Cell) -> str:
+        where = f"the reference has no plan for {cell.workload_name} on {cell.gpu.name}"
+        if not np.any(p.legal):
+            return f"{where}: no legal plan on these GPU counts"
+        need = float(np.min(np.where(p.legal, p.memory_bytes_per_gpu, np.inf)))
+        have = cell.usable_bytes
+        if not np.any(p.legal & p.fits):
+            return f"{where}: the leanest plan needs {need / 1e9:.1f} GB per GPU of {have / 1e9:.1f} GB usable; allow more GPUs"
+        within = p.legal & p.fits
+        ttft = float(np.min(np.where(within, p.ttft_s, np.inf)))
+        speed = float(np.max(np.where(within, p.tokens_per_s_per_user, 0.0)))
+        return (
+            f"{where} within the limits: the fastest first token takes {ttft:.2f} s (max_ttft_s = "
+            f"{self.limits.max_ttft_s:g}), the highest rate is {speed:.1f} tokens/s/user "
+            f"(min_tokens_per_s_per_user = {self.limits.min_tokens_per_s_per_user:g})"
+        )
+
+
+def _excess(value: Any, limit: Any) -> np.ndarray:
+    """By how much a value exceeds its limit; rounding at the limit itself is no excess."""
+    miss = np.asarray(value) - limit
+    return np.where(miss > 1e-12, miss, np.minimum(miss, 0.0))
+
+
+def _joined(parts: list[Prediction], order: np.ndarray) -> Prediction:
+    """Predictions side by side along the plans, in the given order."""
+
+    def beside(values: list[Any]) -> Any:
+        return None if values[0] is None else np.concatenate(values, axis=-1)[..., order]
+
+    names = [name for name in vars(parts[0]) if name != "breakdown"]
+    breakdown = {part: beside([p.breakdown[part] for p in parts]) for part in parts[0].breakdown}
+    return Prediction(**{name: beside([getattr(p, name) for p in parts]) for name in names}, breakdown=breakdown)
+
+
+def plans_as_table(deployments: Deployment, index: np.ndarray) -> Deployment:
+    """Plans at (n,) indices as a Deployment of (n,) arrays."""
+    batch = np.asarray(deployments.batch)
+    return unchecked(
+        {name: np.broadcast_to(np.asarray(getattr(deployments, name)), batch.shape)[index] for name in PLAN_FIELDS}
+    )
