@@ -16,7 +16,7 @@ from typing import Any
 
 from spaces.architecture import Architecture, canonical
 from spaces.config_file import Fields, read_object
-from spaces.huggingface_families import FAMILIES
+from spaces.huggingface_families import TABLES
 
 _MODELS = Path(__file__).parent / "models"
 
@@ -87,9 +87,9 @@ def read_architecture(config: dict[str, Any], where: str | Path) -> Architecture
     model_type = fields.get("model_type")
     if isinstance(model_type, str) and model_type in _REFUSED:
         raise fields.error("model_type", f"= {model_type!r}: not supported: {_REFUSED[model_type]}")
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise fields.error("model_type", f"= {model_type!r}: not supported; supported: {', '.join(FAMILIES)}")
-    family = FAMILIES[model_type]
+    if not isinstance(model_type, str) or model_type not in TABLES:
+        raise fields.error("model_type", f"= {model_type!r}: not supported; supported: {', '.join(TABLES)}")
+    family = TABLES[model_type]
     values = family.read(fields)
     _refuse_unknown(fields, family.name)
     try:

@@ -251,7 +251,7 @@ _LLAMA4 = Family(
     unused=("use_qk_norm", "floor_scale", "for_llm_compressor"),  # an L2 norm without gains
 )
 
-FAMILIES: dict[str, Family] = {
+TABLES: dict[str, Family] = {
     "llama": Family("Llama", _DENSE | _BIAS | _DERIVED_HEAD | {"ffn_bias": ("mlp_bias", False)}),
     "mistral": Family("Mistral", _DENSE | _DERIVED_HEAD, layouts=(_uniform_window,)),
     "qwen2": Family("Qwen2", _DENSE | _DERIVED_HEAD, fixed={"qkv_bias": True}, layouts=(_optional_window,)),
