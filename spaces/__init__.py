@@ -2,6 +2,7 @@
 
 from spaces.architecture import Architecture
 from spaces.deployment import Deployment, enumerate_deployments
+from spaces.design_space import DesignSpace
 from spaces.huggingface import available_models, load_architecture
 from spaces.quantization_config import load_recipe
 from spaces.workload import Workload
@@ -9,6 +10,7 @@ from spaces.workload import Workload
 __all__ = [
     "Architecture",
     "Deployment",
+    "DesignSpace",
     "Workload",
     "available_models",
     "enumerate_deployments",

@@ -12,7 +12,7 @@ from spaces import axes as ax
 from spaces.architecture import FIELDS, Architecture, unchecked
 from spaces.budget import Solved, solve_dimension
 from spaces.grid import Grid
-from spaces.parameters import Parameters, parameters
+from spaces.parameters import LayerParameters, Parameters, layer_parameters, parameters
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Designs:
 
     architecture: Architecture
     parameters: Parameters
+    layer: LayerParameters
     recipe: Any
     kv_format: Any
     total_target: Any
@@ -46,9 +47,11 @@ def decode_rows(grid: Grid, index: np.ndarray, moe: bool) -> Designs:
     steps = _solve(grid.solved, values, moe, total, active)
     _settle_windows(values, grid, index)
     architecture = unchecked(values)
+    layer = layer_parameters(architecture)
     return Designs(
         architecture=architecture,
-        parameters=parameters(architecture),
+        parameters=parameters(architecture, layer),
+        layer=layer,
         recipe=grid.column(index, "recipe", None),
         kv_format=grid.column(index, "kv_format", None),
         total_target=total,

@@ -83,10 +83,10 @@ def layer_parameters(architecture: Architecture) -> LayerParameters:
     )
 
 
-def parameters(architecture: Architecture) -> Parameters:
-    """Exact counts of the whole model (see `Parameters`)."""
+def parameters(architecture: Architecture, layer: LayerParameters | None = None) -> Parameters:
+    """Exact counts of the whole model (see `Parameters`); `layer`: its counts per layer, where known already."""
     a = _int64(architecture)
-    layer = layer_parameters(a)
+    layer = layer_parameters(a) if layer is None else layer
     moe_layers = a.moe_layers
     every_layer = layer.attention_sharded + layer.attention_replicated + layer.norms
     non_embedding = (
