@@ -94,6 +94,7 @@ class DesignSpace:
         self.reasons = ("feasible", *messages.values())
         self._code = {name: code for code, name in enumerate(messages, 1)}
         self._refuse_coarse_steps()
+        self._moved = self._moved_limits()
 
     def decode(self, index: Any) -> Proposals:
         """Designs at (n, axes) indices.
@@ -184,7 +185,7 @@ class DesignSpace:
                 violation += miss
                 reason = np.where(miss > worst, self._code[check.name], reason)
                 worst = np.maximum(worst, miss)
-            if np.ndim(check.value) and check.name in self.limits:
+            if check.name in self._moved:
                 touched[self.limit_names.index(check.name)] = check.touched()
 
         def each(value: Any) -> np.ndarray:
@@ -224,12 +225,27 @@ class DesignSpace:
             **{name: limit.message for name, limit in self.limits.items() if limit.action == "reject"},
         }
 
+    def _sample(self) -> list[Designs]:
+        """Random designs of each structure that stand for the space."""
+        index = self.random_index(_SAMPLE, np.random.default_rng(0))
+        return [decode_rows(self.grid, index[rows], moe) for moe, rows in self.grid.groups(index)]
+
+    def _moved_limits(self) -> set[str]:
+        """Limits whose quantity differs between designs of this space: the others say nothing about a choice."""
+        seen: dict[str, set[float]] = {name: set() for name in self.limits}
+        for designs in self._sample():
+            for check in envelope_checks(
+                self.limits, designs.architecture, designs.parameters, designs.layer, self.train_tokens
+            ):
+                value, concerns = np.broadcast_arrays(check.value, check.concerns)
+                seen[check.name].update(np.unique(value[concerns]).tolist())
+        return {name for name, values in seen.items() if len(values) > 1}
+
     def _refuse_coarse_steps(self) -> None:
         """One step of a solved dimension must fit into the band, at least for half of the proposals."""
-        index = self.random_index(_SAMPLE, np.random.default_rng(0))
         band = 2 * self.budget.tolerance
-        for moe, rows in self.grid.groups(index):
-            for name, steps in decode_rows(self.grid, index[rows], moe).steps.items():
+        for designs in self._sample():
+            for name, steps in designs.steps.items():
                 share, step = float(np.median(steps)), self.grid.solved[name].step
                 if share > band:
                     raise ValueError(

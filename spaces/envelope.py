@@ -42,13 +42,17 @@ class Limit:
 
 @dataclass(frozen=True)
 class Check:
-    """A value of every design against its range; arrays broadcast, a missing bound is None."""
+    """A value of every design against its range; arrays broadcast, a missing bound is None.
+
+    `concerns`: which designs it says something about; elsewhere its value is one well inside.
+    """
 
     name: str
     value: Any
     low: Any
     high: Any
     rejects: bool
+    concerns: Any = True
 
     def outside(self) -> Any:
         """Where the value is not in the range."""
@@ -144,10 +148,7 @@ def envelope_checks(
     layer: LayerParameters,
     train_tokens: float,
 ) -> Iterator[Check]:
-    """A check per limit that is on and concerns some design, in the order of envelope.toml.
-
-    Where a limit does not concern a design (an MLA limit on a GQA model) its value is one well inside.
-    """
+    """A check per limit that is on and may concern a design, in the order of envelope.toml."""
     for name, value, concerns in _quantities(architecture, parameters, layer, train_tokens):
         limit = limits.get(name)
         if limit is None or limit.action == "off":
@@ -156,7 +157,7 @@ def envelope_checks(
             continue
         if np.ndim(concerns):
             value = np.where(concerns, value, _inside(limit))
-        yield Check(name, value, limit.low, limit.high, limit.action == "reject")
+        yield Check(name, value, limit.low, limit.high, limit.action == "reject", concerns)
 
 
 def _inside(limit: Limit) -> float:
