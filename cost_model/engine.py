@@ -47,6 +47,7 @@ class Engine:
         reserved_bytes: context, CUDA graphs and communication buffers per GPU.
         prefill_chunk: default tokens of one mixed step.
         tokens_per_block: KV page size.
+        mixed_steps: prompts and decoding sequences share passes (False: prompts run in passes of their own).
         windowed_kv: the engine frees KV that left the window (False: it keeps the whole context).
         quantised_kv_format: KV format it picks for checkpoints with weights of 8 bits or fewer.
     """
@@ -73,6 +74,7 @@ class Engine:
     prefill_chunk: int
     tokens_per_block: int
     windowed_kv: bool
+    mixed_steps: bool
     quantised_kv_format: str
     note: str = ""
     fit: dict[str, Any] = field(repr=False, default_factory=dict)

@@ -7,40 +7,45 @@ from typing import Any
 import numpy as np
 
 from cost_model.kernels import error_band
-from cost_model.step import Design
+from cost_model.layer import Design
 from spaces.formats import FORMATS, KV_FORMATS
 
 EVIDENCE = ("measured", "interpolated", "extrapolated")
 MEASURED_STEP = 256  # every measured N and K is a multiple
 
 
-def error_and_evidence(design: Design, breakdown: dict[str, Any]) -> tuple[Any, Any, Any]:
+def error_and_evidence(design: Design, breakdown: dict[str, Any], total: Any) -> tuple[Any, Any, Any]:
     """(error_low, error_high, evidence code): bands of linears, experts and attention, weighted by their time.
 
     Kernel errors of one component are taken as fully correlated (one constant is wrong everywhere), those of
     different components as adding linearly, which is the cautious end. Communication, overheads and the head
     carry the band of the bf16 linears. Constants borrowed from another GPU make a prediction extrapolated; a
     width or FFN off the measured grid makes it interpolated.
+
+    Args:
+        total: sum of the breakdown.
     """
     a = design.architecture
     moe, mla = bool(np.any(a.is_moe)), bool(np.any(a.is_mla))
     linear = _bands(design, "gemm", FORMATS)
     ffn = _bands(design, "experts", FORMATS) if moe else linear
     core = _bands(design, "mla_decode" if mla else "attention_decode", KV_FORMATS)
-    used = {"attention_linear": linear[design.attention_format], "ffn": ffn[design.ffn_format]}
-    used["attention_core"] = core[design.kv_format]
+    used = {
+        "attention_linear": linear[design.attention_format],
+        "ffn": ffn[design.ffn_format],
+        "attention_core": core[design.kv_format],
+    }
     rest = linear[0]
-    total = sum(breakdown.values())
-    low, high = 0.0, 0.0
-    for name, seconds in breakdown.items():
-        band = used.get(name, rest)
-        low = low + seconds * band[..., 0]
-        high = high + seconds * band[..., 1]
+    low, high = rest[0], rest[1]
+    inverse = 1.0 / total
+    for name, band in used.items():
+        share = breakdown[name] * inverse
+        low = low + share * (band[..., 0] - rest[0])
+        high = high + share * (band[..., 1] - rest[1])
     borrowed = np.maximum.reduce(np.broadcast_arrays(*(band[..., 2] for band in used.values())))
     width = np.asarray(a.expert_ffn) if moe else np.asarray(a.ffn)
     on_grid = (np.asarray(a.hidden) % MEASURED_STEP == 0) & (width % MEASURED_STEP == 0)
-    evidence = np.where(borrowed > 0, 2, np.where(on_grid, 0, 1))
-    return low / total, high / total, evidence + np.zeros(np.shape(total), dtype=int)
+    return low, high, np.where(borrowed > 0, 2, np.where(on_grid, 0, 1))
 
 
 def _bands(design: Design, op: str, names: tuple[str, ...]) -> np.ndarray:

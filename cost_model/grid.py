@@ -7,6 +7,7 @@ distinct (shard, tokens) pairs, so a kernel runs on (designs, unique keys) and i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,27 +18,50 @@ def is_product(*design_side: Any) -> bool:
     return all(np.ndim(v) == 0 or (np.ndim(v) == 2 and np.shape(v)[1] == 1) for v in design_side)
 
 
-def gathered(function: Callable[..., Any], product: bool, *requests: tuple[Any, ...]) -> list[Any]:
+def gathered(function: Callable[..., tuple[Any, ...]], product: bool, *requests: tuple[Any, ...]) -> list[Any]:
     """function(*keys) of every request (a tuple of plan-side arrays), sharing equal keys between requests.
 
     Args:
-        function: takes plan-side keys, broadcasts against design-side values it closes over.
+        function: takes plan-side keys, broadcasts against design-side values it closes over, returns a tuple.
         product: the layout allows gathering; otherwise the function is called as it is.
         requests: tuples of the same number of plan-side arrays, each () or (P,).
     Returns:
-        One result per request, broadcast to (..., P).
+        One tuple of results per request, each broadcast to (..., P).
     """
     if not product or any(np.ndim(key) > 1 for keys in requests for key in keys):
         return [function(*keys) for keys in requests]
-    columns = [np.broadcast_arrays(*(np.atleast_1d(np.asarray(k, dtype=float)) for k in keys)) for keys in requests]
-    table = np.concatenate([np.stack(column) for column in columns], axis=1)
+    sizes = [max(np.size(key) for key in keys) for keys in requests]
+    table = np.empty((len(requests[0]), sum(sizes)))
+    ends = np.cumsum(sizes)
+    for keys, end, size in zip(requests, ends, sizes, strict=True):
+        for row, key in zip(table, keys, strict=True):
+            row[end - size : end] = key
+    unique, inverse = _unique(table.tobytes(), table.shape)
+    results = function(*unique)
+    gathered_results = []
+    for keys, end, size in zip(requests, ends, sizes, strict=True):
+        index = inverse[end - size : end]
+        single = all(np.ndim(key) == 0 for key in keys)
+        gathered_results.append(tuple(_take(value, index, single) for value in results))
+    return gathered_results
+
+
+def _take(value: Any, index: np.ndarray, single: bool) -> Any:
+    """Values of some keys; a single key of a single design gives a scalar."""
+    if np.ndim(value) == 0:
+        return value
+    if single and np.ndim(value) == 1:
+        return value[index[0]]
+    return np.take(value, index, axis=-1) if np.shape(value)[-1] > 1 else value
+
+
+@lru_cache(maxsize=512)
+def _unique(content: bytes, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(distinct columns, where each column lies among them) of a table; searches ask for the same plans again."""
+    table = np.frombuffer(content).reshape(shape)
     order = np.lexsort(table)
     new = np.ones(len(order), dtype=bool)
     new[1:] = np.any(table[:, order[1:]] != table[:, order[:-1]], axis=0)
     inverse = np.empty(len(order), dtype=np.intp)
     inverse[order] = np.cumsum(new) - 1
-    results = function(*table[:, order[new]])
-    ends = np.cumsum([column[0].size for column in columns])
-    scalar = [all(np.ndim(k) == 0 for k in keys) for keys in requests]
-    parts = [results[..., inverse[end - column[0].size : end]] for column, end in zip(columns, ends, strict=True)]
-    return [part[..., 0] if single and part.ndim == 1 else part for part, single in zip(parts, scalar, strict=True)]
+    return table[:, order[new]], inverse

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from cost_model.accelerator import Accelerator
+from cost_model.grid import gathered
 from spaces.architecture import Architecture
-from spaces.deployment import Deployment
+from spaces.deployment import FIELDS, Deployment, enumerate_deployments, powers_of_two, unchecked
 from spaces.formats import KV_BYTES, RECIPE_ATTENTION, RECIPE_FFN, WEIGHT_BYTES, kv_code, recipe_code
 from spaces.parameters import layer_parameters
 from spaces.workload import Workload
@@ -26,7 +27,7 @@ class Memory:
 
     Attributes:
         weights, kv_cache, activations, reserved: bytes by use; kv_cache holds `batch` sequences.
-        total: their sum. available: bytes the engine may fill. fits: total <= available.
+        total: their sum. available: bytes the engine may fill beyond `reserved`.
         batch: sequences per replica the plan holds: the asked number, or the most that fit.
         largest_batch: the most sequences per replica that fit (0: not even the weights and one sequence).
     """
@@ -112,6 +113,12 @@ def activation_bytes_per_gpu(architecture: Architecture, deployment: Deployment,
     return 2.0 * width * tokens + 4.0 * 1024 * np.asarray(a.vocab) / np.asarray(d.attention_tp)
 
 
+def prefill_chunk(deployment: Deployment, gpu: Accelerator) -> Any:
+    """Prompt tokens one step may carry: the plan's, or the engine's default."""
+    asked = np.asarray(deployment.prefill_chunk)
+    return np.where(asked > 0, asked, gpu.engine.prefill_chunk)
+
+
 def memory(
     architecture: Architecture,
     recipe: Any,
@@ -119,20 +126,68 @@ def memory(
     workload: Workload,
     gpu: Accelerator,
     kv_format: Any = "bf16",
+    product: bool = False,
 ) -> Memory:
     """Memory of one replica's fullest GPU when each sequence has grown to its full length.
 
     A GPU holds the sequences of its attention-DP rank; under pipeline parallelism every stage holds all of them.
+    `product` says that (A, 1) designs meet (P,) plans, whose few distinct shardings are then priced once.
     """
     d = deployment
-    chunk = np.where(np.asarray(d.prefill_chunk) > 0, d.prefill_chunk, gpu.engine.prefill_chunk)
-    weights = weight_bytes_per_gpu(architecture, recipe, d)
-    activations = activation_bytes_per_gpu(architecture, d, chunk)
     context = np.asarray(workload.cached) + workload.isl + workload.osl
-    sequence = kv_bytes_per_sequence_gpu(architecture, kv_format, d, context, gpu)
-    available = gpu.memory_bytes * gpu.engine.memory_fraction
-    room = available - weights - activations - gpu.engine.reserved_bytes
-    largest = np.maximum(np.floor(room / sequence), 0) * d.attention_dp
-    batch = np.where(np.asarray(d.batch) > 0, d.batch, largest)
-    per_rank = np.ceil(batch / np.asarray(d.attention_dp))
-    return Memory(weights, per_rank * sequence, activations, gpu.engine.reserved_bytes, available, batch, largest)
+    single = product and np.ndim(context) == 0
+    available = gpu.memory_bytes * gpu.engine.memory_fraction - gpu.engine.reserved_bytes
+
+    def sharded(*values: Any) -> tuple[Any, Any, Any, Any]:
+        plan = unchecked({**{name: 0 for name in FIELDS}, **dict(zip(SHARDING, values, strict=True))})
+        weights = weight_bytes_per_gpu(architecture, recipe, plan)
+        activations = activation_bytes_per_gpu(architecture, plan, plan.prefill_chunk)
+        sequence = kv_bytes_per_sequence_gpu(architecture, kv_format, plan, context, gpu)
+        room = available - weights - activations
+        return weights, activations, sequence, np.maximum(np.floor(room / sequence), 0.0) * plan.attention_dp
+
+    keys = (*(getattr(d, name) for name in SHARDING[:-1]), prefill_chunk(d, gpu))
+    ((weights, activations, sequence, largest),) = gathered(sharded, single, keys)
+    asked = np.asarray(d.batch)
+    batch = asked if np.all(asked > 0) else np.where(asked > 0, asked, largest)
+    held = np.ceil(batch / np.asarray(d.attention_dp)) * sequence
+    return Memory(weights, held, activations, gpu.engine.reserved_bytes, available, batch, largest)
+
+
+SHARDING = ("attention_tp", "attention_dp", "kvp", "ffn_tp", "ep", "pp", "redundant_experts", "prefill_chunk")
+
+
+def why_not(held: Memory) -> str:
+    """In plain words why a single plan does not fit, "" where it does."""
+    if np.all(held.fits):
+        return ""
+    used, left = held.weights + held.activations, held.available - held.weights - held.activations
+    if np.all(held.largest_batch < 1):
+        return f"{used / 1e9:.1f} GB of weights and activations leave {left / 1e9:.1f} GB of {held.available / 1e9:.1f} GB: no sequence fits"
+    return f"batch {int(held.batch)} needs {held.kv_cache / 1e9:.1f} GB of KV cache, {left / 1e9:.1f} GB are left: {int(held.largest_batch)} sequences fit"
+
+
+def nearest_fit(
+    architecture: Architecture,
+    recipe: Any,
+    deployment: Deployment,
+    workload: Workload,
+    gpu: Accelerator,
+    kv_format: Any = "bf16",
+    most_gpus: int = 64,
+) -> Deployment | None:
+    """The legal plan of the same batch that fits, on the fewest more GPUs and changing the fewest parallel degrees.
+
+    Returns:
+        A single Deployment, or None where nothing up to `most_gpus` GPUs fits.
+    """
+    batch, degrees = int(np.asarray(deployment.batch)), SHARDING[:6]
+    for gpus in powers_of_two(most_gpus, int(np.asarray(deployment.replica_gpus))):
+        plans = enumerate_deployments([gpus], architecture, batches=[batch])
+        if not np.size(plans.batch):
+            continue
+        fits = memory(architecture, recipe, plans, workload, gpu, kv_format).fits & (np.asarray(plans.batch) > 0)
+        changed = sum(getattr(plans, name) != np.asarray(getattr(deployment, name)) for name in degrees)
+        if np.any(fits):
+            return plans.take(int(np.argmin(np.where(fits, changed, len(degrees) + 1))))
+    return None

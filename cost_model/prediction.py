@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from cost_model import serving
 from cost_model.accelerator import Accelerator
 from cost_model.evidence import EVIDENCE, error_and_evidence
-from cost_model.grid import is_product
-from cost_model.memory import memory
+from cost_model.grid import gathered, is_product
+from cost_model.kernels.routing import skew_code
+from cost_model.layer import Design
+from cost_model.memory import SHARDING, memory
 from cost_model.regime import REGIMES, regime_code
-from cost_model.step import COMPONENTS, Design, Tokens, forward
+from cost_model.steady import steady_state
+from cost_model.step import COMPONENTS
 from spaces.architecture import FIELDS, Architecture
 from spaces.deployment import FIELDS as PLAN_FIELDS
-from spaces.deployment import Deployment, check_legal, legal, unchecked
+from spaces.deployment import Deployment, check_legal, fed, legal, unchecked
 from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, kv_code, recipe_code
 from spaces.workload import Workload
 
@@ -30,10 +32,11 @@ class Prediction:
         tokens_per_s_per_user: 1 / tpot_s. tokens_per_s_per_gpu: output tokens over all GPUs.
         memory_bytes_per_gpu, fits: bytes on the fullest GPU, and whether the engine may fill it so far.
         legal: the plan is legal for the model; values of illegal plans are finite but mean nothing.
-        batch: sequences in flight per replica. gpus: GPUs of the deployment.
+        batch: sequences in flight per replica. users: in flight on the whole deployment, of `gpus` GPUs.
         usd_per_million_tokens: per million output tokens, None without a price.
         joules_per_token: per output token at the board's power limit, None where that is not published.
-        breakdown: seconds per output token by component; sums to tpot_s.
+        breakdown: seconds per output token by component; sums to tpot_s. bounds.py splits it by bound.
+        input_tokens: prompt tokens to prefill per output token.
         decode_step_s, mixed_step_s: seconds of a pass without and with prompt tokens.
         regime: what bounds the mean pass, in plain words (codes of REGIMES for arrays).
         evidence: measured, interpolated or extrapolated (codes of EVIDENCE for arrays).
@@ -50,6 +53,7 @@ class Prediction:
     fits: Any
     legal: Any
     batch: Any
+    users: Any
     gpus: Any
     usd_per_million_tokens: Any
     joules_per_token: Any
@@ -60,6 +64,31 @@ class Prediction:
     evidence: Any
     error_low: Any
     error_high: Any
+    input_tokens: Any
+
+    @property
+    def usd_per_million_input_tokens(self) -> Any:
+        """The whole cost spread over prompt tokens alone; None without a price (accelerator.price_source)."""
+        return None if self.usd_per_million_tokens is None else self.usd_per_million_tokens / self.input_tokens
+
+    @property
+    def usd_per_million_total_tokens(self) -> Any:
+        """The whole cost spread over prompt and output tokens; None without a price."""
+        return None if self.usd_per_million_tokens is None else self.usd_per_million_tokens / (1.0 + self.input_tokens)
+
+    @property
+    def tokens_per_s_per_mw(self) -> Any:
+        """Output tokens per second and megawatt of GPU boards; None where the power is not published."""
+        return None if self.joules_per_token is None else 1e6 / self.joules_per_token
+
+    def gpus_for_users(self, users: Any) -> Any:
+        """GPUs, in whole deployments of this plan, that serve so many users at once at this interactivity."""
+        return np.ceil(np.asarray(users) / self.users) * self.gpus
+
+    @property
+    def amdahl(self) -> dict[str, Any]:
+        """How many times faster a token could at most be if one component were free: 1 / (1 - its share)."""
+        return amdahl(self.breakdown)
 
     def as_columns(self) -> dict[str, Any]:
         """Flat arrays of every field, broadcast to one shape; codes become words, breakdown one column each."""
@@ -77,6 +106,12 @@ class Prediction:
                 flat = np.broadcast_to(np.asarray(value), shape).ravel()
                 columns[name] = np.array(words)[flat] if words and flat.dtype.kind in "iu" else flat
         return columns
+
+
+def amdahl(breakdown: dict[str, Any]) -> dict[str, Any]:
+    """Largest speed-up from making one part free, for every part: 1 / (1 - share) (Amdahl 1967)."""
+    total = sum(breakdown.values())
+    return {name: total / np.maximum(total - seconds, 1e-12 * total) for name, seconds in breakdown.items()}
 
 
 def predict(
@@ -100,13 +135,14 @@ def predict(
     Raises:
         ValueError: a single plan that is illegal for its model, with the rule it breaks; unknown names.
     """
-    recipe, kv = recipe_code(recipe), kv_code(kv_format)
+    recipe, kv, skew = recipe_code(recipe), kv_code(kv_format), skew_code(skew)
     structure = np.asarray(architecture.is_moe) * 4 + architecture.is_mla * 2 + architecture.is_windowed
     structure = structure * np.ones_like(np.asarray(recipe))
     kinds = np.unique(structure)
     if len(kinds) == 1:
         result = _uniform(architecture, recipe, deployment, workload, gpu, kv, skew)
-        return result if np.ndim(result.tpot_s) else _single(result, architecture, deployment)
+        shape = np.broadcast_shapes(*(np.shape(v) for v in (result.tpot_s, result.legal, result.fits)))
+        return _broadcast(result, shape) if shape else _single(result, architecture, deployment)
     rows = structure.reshape(structure.shape[0], -1)[:, 0]
     if not np.all(structure.reshape(structure.shape[0], -1) == rows[:, None]):
         raise ValueError("designs of mixed structure must vary along axis 0 only")
@@ -131,11 +167,13 @@ def _taker(index: Any, rows: int, ndim: int) -> Any:
 def _scatter(parts: list[tuple[Any, Prediction]], rows: int) -> Prediction:
     """Put the predictions of uniform batches back into their rows."""
 
+    shapes = [np.shape(v)[1:] for _, part in parts for v in (part.tpot_s, part.legal, part.fits)]
+    shape = np.broadcast_shapes(*shapes)
+
     def merged(get: Any) -> Any:
         values = [(index, get(part)) for index, part in parts]
         if values[0][1] is None:
             return None
-        shape = np.shape(parts[0][1].tpot_s)[1:]
         out = np.empty((rows, *shape), dtype=np.result_type(*(np.asarray(v).dtype for _, v in values)))
         for index, value in values:
             out[index] = value
@@ -144,6 +182,14 @@ def _scatter(parts: list[tuple[Any, Prediction]], rows: int) -> Prediction:
     names = [f.name for f in fields(Prediction) if f.name != "breakdown"]
     breakdown = {part: merged(lambda p, part=part: p.breakdown[part]) for part in COMPONENTS}
     return Prediction(**{name: merged(lambda p, name=name: getattr(p, name)) for name in names}, breakdown=breakdown)
+
+
+def _broadcast(result: Prediction, shape: tuple[int, ...]) -> Prediction:
+    def full(value: Any) -> Any:
+        return value if value is None else np.broadcast_to(value, shape)
+
+    values = {f.name: full(getattr(result, f.name)) for f in fields(Prediction) if f.name != "breakdown"}
+    return Prediction(**values, breakdown={name: full(value) for name, value in result.breakdown.items()})
 
 
 def _single(result: Prediction, architecture: Architecture, deployment: Deployment) -> Prediction:
@@ -162,84 +208,53 @@ def _uniform(
     a: Architecture, recipe: Any, plan: Deployment, workload: Workload, gpu: Accelerator, kv: Any, skew: Any
 ) -> Prediction:
     """Predict designs of one structure (GQA or MLA, dense or MoE, windowed or not)."""
-    held = memory(a, recipe, plan, workload, gpu, kv)
-    mask, _ = legal(a, plan)
+    product = is_product(recipe, kv, *(getattr(a, name) for name in FIELDS))
+    held = memory(a, recipe, plan, workload, gpu, kv, product)
     ranks = np.asarray(plan.attention_dp) * plan.pp
-    batch = np.maximum(np.where(np.asarray(plan.batch) > 0, plan.batch, held.batch), ranks)
-    if np.all(np.asarray(plan.batch) > 0):
-        batch = np.maximum(np.asarray(plan.batch), ranks)  # stays on the plan side
-    design_side = [getattr(a, name) for name in FIELDS]
-    design = Design(
-        a, RECIPE_ATTENTION[recipe], RECIPE_FFN[recipe], kv, gpu, skew, is_product(recipe, kv, *design_side)
-    )
-    yielded = serving.expected_tokens(plan.draft_tokens, plan.acceptance)
+    batch = np.maximum(held.batch, ranks)  # a plan-side array unless memory sets it
+    design = Design(a, RECIPE_ATTENTION[recipe], RECIPE_FFN[recipe], kv, gpu, skew, product)
     sequences = np.ceil(batch / ranks)
-    chunk = _mixed_chunk(plan, workload, gpu, sequences)
-    steady, seconds = _steady_state(design, plan, workload, sequences, chunk, yielded)
-    gpus = plan.replica_gpus
-    rate = steady.requests_per_s * ranks * workload.osl
+    steady, seconds = steady_state(design, plan, workload, sequences)
+    split = np.asarray(plan.disaggregated)
+    replicas = np.where(split, plan.decode_replicas, 1)
+    gpus = plan.replica_gpus * replicas + np.where(split, plan.prefill_gpus * np.asarray(plan.prefill_replicas), 0)
+    rate = steady.requests_per_s * (ranks * replicas * workload.osl / gpus)  # output tokens per second and GPU
     scale = steady.tpot_s / sum(seconds.values())
     breakdown = {name: value * scale for name, value in seconds.items()}
-    low, high, evidence = error_and_evidence(design, breakdown)
+    low, high, evidence = error_and_evidence(design, breakdown, steady.tpot_s)
     price, power = gpu.usd_per_gpu_hour, gpu.tdp_w
-    shape = np.broadcast_shapes(np.shape(steady.tpot_s), np.shape(mask), np.shape(held.total))
-    full = {
-        "ttft_s": steady.ttft_s,
-        "ttft_median_s": steady.ttft_median_s,
-        "tpot_s": steady.tpot_s,
-        "e2e_s": steady.e2e_s,
-        "tokens_per_s_per_user": 1.0 / steady.tpot_s,
-        "tokens_per_s_per_gpu": rate / gpus,
-        "memory_bytes_per_gpu": held.total,
-        "fits": held.fits,
-        "legal": mask,
-        "batch": batch,
-        "gpus": gpus,
-        "usd_per_million_tokens": None if price is None else price / 3600.0 * 1e6 * gpus / rate,
-        "joules_per_token": None if power is None else power * gpus / rate,
-        "decode_step_s": steady.decode_s,
-        "mixed_step_s": steady.mixed_s,
-        "regime": regime_code(design, plan, breakdown, sequences, steady.mixed_share),
-        "evidence": evidence,
-        "error_low": low,
-        "error_high": high,
-    }
-    full = {name: value if value is None else np.broadcast_to(value, shape) for name, value in full.items()}
-    return Prediction(**full, breakdown={k: np.broadcast_to(v, shape) for k, v in breakdown.items()})
-
-
-def _mixed_chunk(plan: Deployment, workload: Workload, gpu: Accelerator, sequences: Any) -> Any:
-    """Prompt tokens of one mixed pass on one rank: a whole prompt, or as many as arrive per pass, up to the chunk."""
-    most = np.where(np.asarray(plan.prefill_chunk) > 0, plan.prefill_chunk, gpu.engine.prefill_chunk)
-    arriving = sequences * workload.isl / workload.osl
-    if workload.load == "static":
-        arriving = sequences * workload.isl
-    return np.minimum(np.maximum(workload.isl, arriving), most)
-
-
-def _steady_state(
-    design: Design, plan: Deployment, workload: Workload, sequences: Any, chunk: Any, yielded: Any
-) -> tuple[serving.Steady, dict[str, Any]]:
-    """The steady state and the mean pass by component (not yet per token)."""
-    static = workload.load == "static"
-    queries = np.asarray(plan.draft_tokens) + 1
-    context = np.asarray(workload.cached) + workload.isl + 0.5 * np.asarray(workload.osl)
-    prompts = np.maximum(chunk / workload.isl, 1.0)
-    past = np.asarray(workload.cached) + 0.5 * np.maximum(workload.isl - chunk, 0)  # the middle chunk's
-    decode = Tokens(sequences, queries, context)
-    mixed = Tokens(np.zeros_like(sequences) if static else sequences, queries, context, chunk, prompts, past)
-    decode_parts, mixed_parts = forward(design, plan, [decode, mixed])
-    decode_s, mixed_s = sum(decode_parts.values()), sum(mixed_parts.values())
-    # each draft token costs one layer's share of the pass and its head (MTP module, DeepSeek-V3 section 2.2)
-    draft = np.asarray(plan.draft_tokens) * (decode_s / np.asarray(design.architecture.layers))
-    decode_parts["overhead"] = decode_parts["overhead"] + draft
-    decode_s, mixed_s = decode_s + draft, mixed_s + draft
-    if static:
-        steady = serving.static(decode_s, mixed_s, sequences, workload.isl, workload.osl, chunk, yielded)
-        return steady, decode_parts
-    queue = workload.load == "closed-loop"
-    steady = serving.continuous(
-        decode_s, mixed_s, sequences, workload.isl, workload.osl, chunk, np.asarray(plan.pp), yielded, queue
+    return Prediction(
+        ttft_s=steady.ttft_s,
+        ttft_median_s=steady.ttft_median_s,
+        tpot_s=steady.tpot_s,
+        e2e_s=steady.e2e_s,
+        tokens_per_s_per_user=1.0 / steady.tpot_s,
+        tokens_per_s_per_gpu=rate,
+        memory_bytes_per_gpu=held.total,
+        fits=held.fits,
+        legal=_legal(a, plan, product),
+        batch=batch,
+        users=batch * replicas,
+        gpus=gpus,
+        usd_per_million_tokens=None if price is None else price / 3600.0 * 1e6 / rate,
+        joules_per_token=None if power is None else power / rate,
+        decode_step_s=steady.decode_s,
+        mixed_step_s=steady.mixed_s,
+        breakdown=breakdown,
+        regime=regime_code(design, plan, breakdown, sequences, steady.mixed_share),
+        evidence=evidence,
+        error_low=low,
+        error_high=high,
+        input_tokens=np.asarray(workload.isl) / workload.osl,
     )
-    share = steady.mixed_share
-    return steady, {name: decode_parts[name] + share * (mixed_parts[name] - decode_parts[name]) for name in COMPONENTS}
+
+
+def _legal(a: Architecture, plan: Deployment, product: bool) -> Any:
+    """Mask of legal plans; every rule but the batch's looks at the sharding alone."""
+
+    def sharded(*values: Any) -> tuple[Any]:
+        names = dict(zip(SHARDING, (np.asarray(v).astype(np.int64) for v in values), strict=False))
+        return (legal(a, unchecked({**{name: 0 for name in PLAN_FIELDS}, **names}))[0],)
+
+    ((mask,),) = gathered(sharded, product, tuple(getattr(plan, name) for name in SHARDING[:-1]))
+    return mask & fed(plan)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_model.step import Design
+from cost_model.layer import Design
 from spaces.deployment import Deployment
 from spaces.formats import WEIGHT_BYTES
 
@@ -28,11 +28,12 @@ def regime_code(design: Design, plan: Deployment, breakdown: dict[str, Any], seq
     """
     gpu, a = design.gpu, design.architecture
     linear = breakdown["attention_linear"] + breakdown["ffn"] + breakdown["head"]
-    parts = [linear, breakdown["attention_core"], breakdown["communication"], breakdown["overhead"]]
-    largest = np.argmax(np.stack(np.broadcast_arrays(*parts)), axis=0)
     tokens = sequences * plan.attention_dp * (np.asarray(plan.draft_tokens) + 1)
     per_weight = np.where(a.is_moe, tokens * np.asarray(a.top_k) / np.maximum(a.experts, 1), tokens)
     code = design.ffn_format
     ridge = gpu.format_flops[code] * WEIGHT_BYTES[code] / (2.0 * gpu.memory_bytes_per_s)
-    words = np.choose(largest, [np.where(per_weight > ridge, 2, 0), 1, 3, 4])
+    words, largest = np.where(per_weight > ridge, 2, 0), linear
+    for word, name in ((1, "attention_core"), (3, "communication"), (4, "overhead")):
+        words = np.where(breakdown[name] > largest, word, words)
+        largest = np.maximum(largest, breakdown[name])
     return np.where(np.asarray(mixed_share) > 0.5, 5, words)

@@ -148,6 +148,12 @@ def _divisors(number: Any) -> str:
     return ", ".join(str(d) for d in range(1, n + 1) if n % d == 0)
 
 
+def fed(deployment: Deployment) -> Any:
+    """Every attention-DP rank of every pipeline stage has a sequence (or as many as memory holds)."""
+    batch = np.asarray(deployment.batch)
+    return (batch == MAX_BATCH) | (batch >= np.asarray(deployment.attention_dp) * deployment.pp)
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "heads",
@@ -228,7 +234,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "batch",
-        lambda a, d: (np.asarray(d.batch) == MAX_BATCH) | (np.asarray(d.batch) >= np.asarray(d.attention_dp) * d.pp),
+        lambda a, d: fed(d),
         lambda a, d: (
             f"batch={d.batch}: at least one sequence per attention-DP rank and pipeline stage: "
             f"{np.asarray(d.attention_dp) * d.pp}"

@@ -1,0 +1,250 @@
+"""Seconds that one pass spends in every layer, as functions of plan-side keys (see `grid.gathered`).
+
+Each function takes arrays of keys (shards and tokens), broadcasts them against the designs, and returns seconds of
+all layers of a kind: factors of the engine included, pipeline stages not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_model import kernels
+from cost_model.accelerator import Accelerator
+from spaces.architecture import Architecture
+from spaces.formats import FORMATS
+
+BF16 = FORMATS.index("bf16")
+
+
+@dataclass(frozen=True)
+class Design:
+    """The design side of a pass: a structurally uniform batch, its formats, and the GPU and engine it runs on."""
+
+    architecture: Architecture
+    attention_format: Any
+    ffn_format: Any
+    kv_format: Any
+    gpu: Accelerator
+    skew: Any
+    product: bool  # (A, 1) designs against (P,) plans: kernels are evaluated on unique keys
+
+
+def attention_side(design: Design, tp: Any, kvp: Any, tokens: Any, sampled: Any) -> tuple[Any, Any, Any, Any]:
+    """What the ranks of one attention group do besides the attention core.
+
+    Args:
+        tokens: of one attention-DP rank. sampled: rows that reach the LM head.
+    Returns:
+        (attention linears, all-reduces after attention, LM head and sampling, small operations): seconds.
+    """
+    a, gpu = design.architecture, design.gpu
+    layers = np.asarray(a.layers)
+    linear = (mla_linears if np.any(a.is_mla) else gqa_linears)(design, tp, kvp, tokens)
+    ranks = tp * kvp
+    message = 2.0 * tokens * a.hidden
+    reduce = kernels.all_reduce(gpu, message, ranks, launch=gpu.engine.all_reduce_launch) if np.any(ranks > 1) else 0.0
+    # a parallel block sums attention and FFN before its one all-reduce, which `feed_forward` counts
+    count = np.where(a.parallel_block, 0, layers) if np.any(a.parallel_block) else layers
+    return (
+        gpu.engine.linear_factor * layers * linear,
+        gpu.engine.communication_factor * count * reduce,
+        lm_head(design, tp, sampled),
+        layers * small_operations(design, ranks, tokens),
+    )
+
+
+def gqa_linears(design: Design, tp: Any, kvp: Any, tokens: Any) -> Any:
+    """QKV and output projections; every rank holds at least one KV head, and Helix ranks all hold QKV."""
+    a, gpu, code = design.architecture, design.gpu, design.attention_format
+    kv_heads = np.maximum(np.ceil(np.asarray(a.kv_heads) / tp), 1.0)
+    width = (a.heads / tp + 2.0 * kv_heads) * a.head_dim
+    return kernels.gemm(gpu, tokens, width, a.hidden, code) + kernels.gemm(
+        gpu, tokens, a.hidden, np.asarray(a.heads) * a.head_dim / (tp * kvp), code
+    )
+
+
+def mla_linears(design: Design, tp: Any, kvp: Any, tokens: Any) -> Any:
+    """Down-projections (whole on every rank), query up-projection, output projection."""
+    a, gpu, code = design.architecture, design.gpu, design.attention_format
+    rank = np.where(np.asarray(a.q_lora_rank) > 0, a.q_lora_rank, a.hidden)
+    down = np.asarray(a.q_lora_rank) + a.kv_lora_rank + a.qk_rope_head_dim
+    return (
+        kernels.gemm(gpu, tokens, down, a.hidden, code)
+        + kernels.gemm(gpu, tokens, np.asarray(a.heads) * a.query_dim / tp, rank, code)
+        + kernels.gemm(gpu, tokens, a.hidden, np.asarray(a.heads) * a.v_head_dim / (tp * kvp), code)
+    )
+
+
+def mla_absorbed(design: Design, tp: Any, tokens: Any) -> tuple[Any]:
+    """Products of decoded queries and outputs with the absorbed up-projections, one per head."""
+    a, gpu = design.architecture, design.gpu
+    heads = np.asarray(a.heads) / tp
+    into = kernels.batched_gemm(gpu, heads, tokens, a.kv_lora_rank, a.qk_nope_head_dim, BF16)
+    out = kernels.batched_gemm(gpu, heads, tokens, a.v_head_dim, a.kv_lora_rank, BF16)
+    return (gpu.engine.linear_factor * np.asarray(a.layers) * (into + out),)
+
+
+def mla_expanded(design: Design, tp: Any, tokens: Any) -> tuple[Any]:
+    """Keys and values of prompt tokens, expanded from their latents."""
+    a = design.architecture
+    width = np.asarray(a.heads) * (np.asarray(a.qk_nope_head_dim) + a.v_head_dim) / tp
+    expand = kernels.gemm(design.gpu, tokens, width, a.kv_lora_rank, design.attention_format)
+    return (design.gpu.engine.linear_factor * np.asarray(a.layers) * expand,)
+
+
+def decode_core(design: Design, tp: Any, kvp: Any, batch: Any, queries: Any, context: Any) -> tuple[Any]:
+    """Attention of decoding sequences against their cache, over windowed and full layers."""
+    a, gpu, kv = design.architecture, design.gpu, design.kv_format
+    heads, local = np.asarray(a.heads) / tp, np.ceil(context / kvp)
+    if np.any(a.is_mla):
+        dims = (a.kv_lora_rank, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim)
+        one = kernels.mla_decode(gpu, batch, local, heads, *dims, kv_format=kv, queries=queries)
+        return (gpu.engine.attention_factor * np.asarray(a.layers) * one,)
+    kv_heads = np.maximum(np.ceil(np.asarray(a.kv_heads) / tp), 1.0)
+
+    def core(window: Any) -> Any:
+        return kernels.attention_decode(
+            gpu, batch, local, heads, kv_heads, a.head_dim, kv_format=kv, window=window, queries=queries
+        )
+
+    return (gpu.engine.attention_factor * _over_windows(a, core),)
+
+
+def prefill_core(design: Design, tp: Any, prompts: Any, tokens: Any, past: Any) -> tuple[Any]:
+    """Attention of `tokens` prompt tokens in each of `prompts` prompts, after `past` cached ones."""
+    a, gpu, kv = design.architecture, design.gpu, design.kv_format
+    heads = np.asarray(a.heads) / tp
+    if np.any(a.is_mla):
+        dims = (a.kv_lora_rank, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim)
+        one = kernels.mla_prefill(gpu, prompts, tokens, heads, *dims, kv_format=kv, past=past)
+        return (gpu.engine.attention_factor * np.asarray(a.layers) * one,)
+    kv_heads = np.maximum(np.ceil(np.asarray(a.kv_heads) / tp), 1.0)
+
+    def core(window: Any) -> Any:
+        return kernels.attention_prefill(
+            gpu, prompts, tokens, heads, kv_heads, a.head_dim, kv_format=kv, window=window, past=past
+        )
+
+    return (gpu.engine.attention_factor * _over_windows(a, core),)
+
+
+def _over_windows(a: Architecture, core: Any) -> Any:
+    """core(window) summed over the layers that attend to everything and those that see a window."""
+    windowed = a.windowed_layers
+    full = np.asarray(a.layers) - windowed
+    total = full * core(0) if np.any(full > 0) else 0.0
+    return total + windowed * core(a.window) if np.any(windowed > 0) else total
+
+
+def feed_forward(design: Design, group: Any, dp: Any, ffn_tp: Any, ep: Any, spare: Any, tokens: Any) -> tuple[Any, Any]:
+    """FFN of all layers (dense, routed, shared, router) and the collectives around it.
+
+    Args:
+        group: ranks that hold the same tokens. dp: attention-DP ranks, whose tokens the FFN group works on together.
+        tokens: of one attention-DP rank.
+    Returns:
+        (FFN seconds, communication seconds).
+    """
+    a, gpu = design.architecture, design.gpu
+    wire = gpu.engine.communication_factor * np.asarray(a.layers) * ffn_wire(design, group, dp, ep, tokens)
+    layers = np.asarray(a.layers)
+    if not np.any(a.is_moe):
+        return gpu.engine.ffn_factor * layers * dense_ffn(design, a.ffn, ffn_tp, tokens * dp), wire
+    moe = a.moe_layers
+    # spare replicas go to the hottest experts, which evens the ranks out (EPLB)
+    skew = design.skew if not np.any(spare > 0) else np.where(spare > 0, 0, design.skew)
+    routed = kernels.experts(
+        gpu,
+        tokens * dp,
+        a.hidden,
+        a.expert_ffn,
+        a.experts + spare,
+        a.top_k,
+        design.ffn_format,
+        tp=ffn_tp,
+        ep=ep,
+        gated=np.equal(a.ffn_matrices, 3),
+        skew=skew,
+    )
+    router = kernels.gemm(gpu, tokens, a.experts, a.hidden, BF16)
+    seconds = moe * (gpu.engine.experts_factor * routed + gpu.engine.linear_factor * router)
+    for width, count in ((a.shared_width, moe), (np.asarray(a.ffn), layers - moe)):
+        if np.any((width > 0) & (count > 0)):
+            part = dense_ffn(design, np.maximum(width, 1), group, tokens)
+            seconds = seconds + gpu.engine.ffn_factor * np.where(width > 0, count, 0) * part
+    return seconds, wire
+
+
+def dense_ffn(design: Design, width: Any, shard: Any, tokens: Any) -> Any:
+    a, gpu, code = design.architecture, design.gpu, design.ffn_format
+    up = kernels.gemm(gpu, tokens, (np.asarray(a.ffn_matrices) - 1) * np.asarray(width) / shard, a.hidden, code)
+    return up + kernels.gemm(gpu, tokens, a.hidden, np.asarray(width) / shard, code)
+
+
+def ffn_wire(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
+    """Collectives of one layer around its FFN.
+
+    Without attention DP, one all-reduce. With it, tokens are gathered before and scattered after a TP FFN, or
+    dispatched to and combined from experts; the faster of the two.
+    """
+    a, gpu = design.architecture, design.gpu
+    ranks = group * dp
+    if not np.any(ranks > 1):
+        return 0.0
+    message = 2.0 * tokens * a.hidden
+    seconds: Any = 0.0
+    if np.any((dp == 1) & (ranks > 1)):
+        seconds = kernels.all_reduce(gpu, message, ranks, launch=gpu.engine.all_reduce_launch)
+    if not np.any(dp > 1):
+        return seconds
+    gather = kernels.all_gather(gpu, message * dp, ranks) + kernels.reduce_scatter(gpu, message * dp, ranks)
+    if np.any(a.is_moe) and np.any(ep > 1):
+        exchange = expert_exchange(design, ep, tokens)
+        gather = np.where(ep > 1, np.minimum(gather, exchange), gather)
+    return np.where(dp > 1, gather, seconds)
+
+
+def expert_exchange(design: Design, ep: Any, tokens: Any) -> Any:
+    """Dispatch in the format that the experts compute in, where the GPU has it, and combine in bf16."""
+    a, gpu = design.architecture, design.gpu
+    backend = "nvlink-one-sided" if gpu.link_domain > kernels.collectives.HOST_GPUS else "deepep-ll"
+    wire = np.where(gpu.native[design.ffn_format], design.ffn_format, BF16)
+    dims = (tokens, a.hidden, a.top_k, a.experts, ep)
+    dispatch = kernels.all_to_all(gpu, *dims, phase="dispatch", format=wire, backend=backend)
+    return dispatch + kernels.all_to_all(gpu, *dims, phase="combine", backend=backend)
+
+
+def helix_exchange(design: Design, tp: Any, kvp: Any, tokens: Any) -> tuple[Any]:
+    """All-to-all of partial attention outputs between KV-parallel ranks (Helix, arXiv 2507.07120).
+
+    Each rank sends (kvp - 1) / kvp of its B x heads x dim partials with two fp32 statistics per head: independent of
+    the context. MLA ranks exchange the latent of every head.
+    """
+    a, gpu = design.architecture, design.gpu
+    width = 2.0 * np.where(a.is_mla, a.kv_lora_rank, a.head_dim) + 8.0
+    partial = tokens * np.asarray(a.heads) / tp * width
+    exchange = np.where(kvp > 1, kernels.reduce_scatter(gpu, partial, np.maximum(kvp, 2)), 0.0)
+    return (gpu.engine.communication_factor * np.asarray(a.layers) * exchange,)
+
+
+def lm_head(design: Design, tp: Any, rows: Any) -> Any:
+    """The bf16 vocabulary projection, the gathering of its shards, and the sampler's reads of the logits."""
+    a, gpu = design.architecture, design.gpu
+    head = kernels.gemm(gpu, rows, np.ceil(np.asarray(a.vocab) / tp), a.hidden, BF16)
+    logits = rows * np.asarray(a.vocab)
+    gather = kernels.all_gather(gpu, 2.0 * logits, tp) if np.any(tp > 1) else 0.0
+    sample = kernels.elementwise(gpu, 8.0 * logits)  # bf16 in, fp32 out, read once more for the maximum
+    return gpu.engine.linear_factor * head + gpu.engine.communication_factor * gather + sample
+
+
+def small_operations(design: Design, shard: Any, tokens: Any) -> Any:
+    """Norms with their residual, rotary embedding with the KV write, and the gate of one layer."""
+    a, gpu = design.architecture, design.gpu
+    norms = np.asarray(a.norms) * kernels.elementwise(gpu, 8.0 * tokens * a.hidden)
+    rotary = kernels.elementwise(gpu, 4.0 * tokens * a.query_dim * (np.asarray(a.heads) / shard + a.kv_heads))
+    if np.all(a.is_moe):
+        return norms + rotary
+    return norms + rotary + kernels.elementwise(gpu, 6.0 * tokens * np.asarray(a.ffn) / shard)

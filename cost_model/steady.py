@@ -1,0 +1,149 @@
+"""Which passes a deployment runs, and the steady state that follows: aggregated, static or disaggregated."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from cost_model import kernels, serving
+from cost_model.layer import Design
+from cost_model.memory import kv_bytes_per_sequence_gpu, prefill_chunk
+from cost_model.step import COMPONENTS, Seconds, Tokens, forward
+from spaces.deployment import FIELDS, Deployment, unchecked
+from spaces.workload import Workload
+
+
+def steady_state(
+    design: Design, plan: Deployment, workload: Workload, sequences: Any
+) -> tuple[serving.Steady, Seconds]:
+    """The steady state with `sequences` users per attention-DP rank and micro-batch, and its mean pass by component."""
+    split = np.asarray(plan.disaggregated)
+    if not np.any(split):
+        return _aggregated(design, plan, workload, sequences)
+    if np.all(split):
+        return _disaggregated(design, plan, workload, sequences)
+    apart, seconds = _disaggregated(design, plan, workload, sequences)
+    together, parts = _aggregated(design, plan, workload, sequences)
+    merged = (np.where(split, getattr(apart, f.name), getattr(together, f.name)) for f in fields(serving.Steady))
+    return serving.Steady(*merged), {name: np.where(split, seconds[name], parts[name]) for name in COMPONENTS}
+
+
+def _aggregated(design: Design, plan: Deployment, workload: Workload, sequences: Any) -> tuple[serving.Steady, Seconds]:
+    engine, static = design.gpu.engine, workload.load == "static"
+    isl, osl = workload.isl, workload.osl
+    chunk = _mixed_chunk(plan, workload, design, sequences)
+    apart = static or not engine.mixed_steps  # prompts run in passes of their own
+    decode, prompt = _decode(plan, workload, sequences), _prompt(plan, workload, 0 if apart else sequences, chunk)
+    parts, more = forward(design, plan, [decode, prompt])
+    parts = _drafted(design, plan, parts)
+    if static:
+        state = serving.static(_total(parts), _total(more), sequences, isl, osl, chunk, _yielded(plan))
+        return state, parts
+    if apart:
+        more = {name: parts[name] + more[name] for name in COMPONENTS}
+    decode_s, mixed_s = _total(parts), np.maximum(_total(more), _total(parts))
+    state = serving.continuous(
+        decode_s,
+        mixed_s,
+        sequences,
+        isl,
+        osl,
+        chunk,
+        np.asarray(plan.pp),
+        _yielded(plan),
+        engine.first_token_s,
+        workload.load == "closed-loop",
+    )
+    share = state.mixed_share
+    return state, {name: parts[name] + share * (more[name] - parts[name]) for name in COMPONENTS}
+
+
+def _disaggregated(
+    design: Design, plan: Deployment, workload: Workload, sequences: Any
+) -> tuple[serving.Steady, Seconds]:
+    few = np.maximum(np.ceil(sequences / 4.0), 1.0)
+    low, high = forward(design, plan, [_decode(plan, workload, few), _decode(plan, workload, sequences)])
+    low, high = _drafted(design, plan, low), _drafted(design, plan, high)
+    pool = prefill_pool(design, plan, workload)
+    state = serving.disaggregated(
+        (few, _total(low)),
+        (sequences, _total(high)),
+        pool,
+        workload.osl,
+        _yielded(plan),
+        workload.load == "closed-loop",
+    )
+    return state, high
+
+
+def prefill_pool(design: Design, plan: Deployment, workload: Workload) -> serving.PrefillPool:
+    """Latency of one prompt and rate of full batches of prompts on the prefill replicas, and the KV transfer."""
+    own = {
+        name: np.maximum(getattr(plan, f"prefill_{name}"), 1)
+        for name in ("attention_tp", "attention_dp", "ffn_tp", "ep", "pp")
+    }
+    pool = unchecked({**{name: getattr(plan, name) for name in FIELDS}, **own, "kvp": 1, "redundant_experts": 0})
+    most = prefill_chunk(plan, design.gpu)
+    one = np.minimum(workload.isl, most)
+    asked = np.asarray(plan.prefill_batch)
+    full = np.where(asked > 0, np.minimum(np.maximum(asked * workload.isl, one), most), most)
+    passes = [_prompt(pool, workload, 0, chunk) for chunk in (one, full)]
+    alone_s, full_s = (_total(parts) for parts in forward(design, pool, passes))
+    pp = own["pp"]
+    count = workload.isl / one
+    first = alone_s * (count + pp - 1.0) / pp + _transfer_s(design, plan, pool, workload)
+    ranks = np.asarray(plan.attention_dp) * plan.pp * plan.decode_replicas
+    rate = np.maximum(full / full_s, one / alone_s) * pp / workload.isl * own["attention_dp"] * plan.prefill_replicas
+    return serving.PrefillPool(design.gpu.engine.first_token_s + first, rate / ranks)
+
+
+def _transfer_s(design: Design, plan: Deployment, pool: Deployment, workload: Workload) -> Any:
+    """Seconds to hand one prompt's KV to the decode pool, each prefill rank sending its shard (MLA: the latent)."""
+    gpu = design.gpu
+    context = np.asarray(workload.isl) + workload.cached
+    size = kv_bytes_per_sequence_gpu(design.architecture, design.kv_format, pool, context, gpu)
+    gpus = np.asarray(plan.replica_gpus) * plan.decode_replicas + np.asarray(plan.prefill_gpus) * plan.prefill_replicas
+    return kernels.send(gpu, size, across_domains=gpus > kernels.collectives.domain_gpus(gpu))
+
+
+def _decode(plan: Deployment, workload: Workload, sequences: Any) -> Tokens:
+    """Sequences half way through their answer; the slowest attention-DP rank holds the longest contexts."""
+    context = np.asarray(workload.cached) + workload.isl + 0.5 * np.asarray(workload.osl)
+    dp = np.asarray(plan.attention_dp)
+    if np.any(dp > 1):
+        # positions in the answer are uniform; the largest of dp means of s of them, near-Gaussian
+        spread = np.asarray(workload.osl) * np.sqrt(np.log(dp) / (6.0 * np.maximum(sequences, 1.0)))
+        context = np.ceil(np.minimum(context + spread, context + 0.5 * np.asarray(workload.osl)))
+    return Tokens(sequences, np.asarray(plan.draft_tokens) + 1, context)
+
+
+def _prompt(plan: Deployment, workload: Workload, sequences: Any, chunk: Any) -> Tokens:
+    """A pass with `chunk` prompt tokens, the middle one of its prompt, beside decoding sequences."""
+    past = np.asarray(workload.cached) + 0.5 * np.maximum(workload.isl - chunk, 0)
+    decode = _decode(plan, workload, np.maximum(sequences, 1))
+    prompts = np.maximum(chunk / np.asarray(workload.isl), 1.0)
+    return Tokens(sequences, decode.queries, decode.context, chunk, prompts, past)
+
+
+def _mixed_chunk(plan: Deployment, workload: Workload, design: Design, sequences: Any) -> Any:
+    """Prompt tokens of one mixed pass on one rank: a whole prompt, or as many as arrive per pass, up to the chunk."""
+    arriving = sequences * workload.isl / (1.0 if workload.load == "static" else np.asarray(workload.osl))
+    return np.minimum(np.maximum(workload.isl, arriving), prefill_chunk(plan, design.gpu))
+
+
+def _drafted(design: Design, plan: Deployment, parts: Seconds) -> Seconds:
+    """Each draft token costs one layer's share of the pass and its head (MTP module, DeepSeek-V3 section 2.2)."""
+    if not np.any(plan.draft_tokens):
+        return parts
+    draft = np.asarray(plan.draft_tokens) / np.asarray(design.architecture.layers)
+    return {name: value * (1.0 + draft) for name, value in parts.items()}
+
+
+def _yielded(plan: Deployment) -> Any:
+    return serving.expected_tokens(plan.draft_tokens, plan.acceptance)
+
+
+def _total(parts: Seconds) -> Any:
+    return sum(parts.values())
