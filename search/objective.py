@@ -118,7 +118,9 @@ class ServingObjective:
         self.worst_case = worst_case
         for cell in self.cells:
             if "usd_per_million_tokens" in self.names and cell.gpu.usd_per_gpu_hour is None:
-                raise ValueError(f"objective usd_per_million_tokens: {cell.gpu.name} has no price; set usd_per_gpu_hour")
+                raise ValueError(
+                    f"objective usd_per_million_tokens: {cell.gpu.name} has no price; set usd_per_gpu_hour"
+                )
             if "joules_per_token" in self.names and cell.gpu.tdp_w is None:
                 raise ValueError(f"objective joules_per_token: {cell.gpu.name} has no published TDP")
         self.reference_loss = self.losses(space.reference, 0, 0)
@@ -126,7 +128,7 @@ class ServingObjective:
 
     @property
     def value_names(self) -> tuple[str, ...]:
-        """What Optuna minimises: -log throughput at each target where both serving objectives are asked, then the rest."""
+        """What Optuna minimises: -log throughput at each target if both serving objectives are asked, and the rest."""
         if set(SERVING) <= set(self.names):
             rest = tuple(name for name in self.names if name not in SERVING)
             return (*(f"throughput_at_{target:g}" for target in self.targets), *rest)
@@ -173,6 +175,12 @@ class ServingObjective:
         full, per_trial = self.expand(np.asarray(indices))
         return self.space.decode(full).feasible.reshape(-1, per_trial).any(axis=1)
 
+    def canonical(self, rows: np.ndarray) -> np.ndarray:
+        """Outer rows with axes that do not concern a design at index 0: equal rows are the same trial."""
+        full = np.zeros((len(rows), len(self.space.shape)), dtype=np.int64)
+        full[:, list(self.space.outer)] = rows
+        return self.space.canonical(full)[:, list(self.space.outer)]
+
     def expand(self, indices: np.ndarray) -> tuple[np.ndarray, int]:
         """Full index rows of outer rows, every combination of inner axes in turn, and how many each has."""
         sizes = [self.space.shape[position] for position in self.space.inner]
@@ -206,7 +214,13 @@ class ServingObjective:
         return self._scores(values, violations, tables, full, proposals.recipe, per_trial)
 
     def _scores(
-        self, values: np.ndarray, violations: np.ndarray, tables: list[Table], full: np.ndarray, recipe: Any, per_trial: int
+        self,
+        values: np.ndarray,
+        violations: np.ndarray,
+        tables: list[Table],
+        full: np.ndarray,
+        recipe: Any,
+        per_trial: int,
     ) -> Scores:
         """Fold the inner designs of each trial: best value, least violation; merge the points."""
         shaped = values.reshape(-1, per_trial, values.shape[1])
@@ -230,7 +244,7 @@ class ServingObjective:
     def _score_designs(
         self, architecture: Architecture, recipe: Any, kv_format: Any, shape_loss: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, list[Table]]:
-        """Values (n, values), violation of having no plan (n,), and each cell's frontier points, of admissible designs."""
+        """Of admissible designs: values (n, values), violation of having no plan (n,), each cell's frontier points."""
         per_cell, missing, tables = [], [], []
         for number, cell in enumerate(self.cells):
             prediction = self.price(architecture, recipe, kv_format, cell)
@@ -318,7 +332,8 @@ class ServingObjective:
         need = float(np.min(np.where(p.legal, p.memory_bytes_per_gpu, np.inf)))
         have = cell.usable_bytes
         if not np.any(p.legal & p.fits):
-            return f"{where}: the leanest plan needs {need / 1e9:.1f} GB per GPU of {have / 1e9:.1f} GB usable; allow more GPUs"
+            lean = f"{need / 1e9:.1f} GB per GPU of {have / 1e9:.1f} GB usable"
+            return f"{where}: the leanest plan needs {lean}; allow more GPUs"
         within = p.legal & p.fits
         ttft = float(np.min(np.where(within, p.ttft_s, np.inf)))
         speed = float(np.max(np.where(within, p.tokens_per_s_per_user, 0.0)))

@@ -1,0 +1,65 @@
+"""From a study to what its search asks of a design: cells of GPU and workload, their plans, limits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from search.objective import Cell, Limits, ServingObjective
+from spaces import Deployment, enumerate_deployments
+from spaces.deployment import MAX_BATCH, legal, powers_of_two
+from studies.study import Study, Target
+
+_SAMPLE = 400  # random designs that decide which plans anyone can use
+LARGEST_BATCH = 2048
+
+
+def build_objective(study: Study) -> ServingObjective:
+    """The objective of a study, with every plan that some design of its space may use.
+
+    Raises:
+        ValueError: the reference has no plan within the limits, or a price that an objective needs is unknown.
+    """
+    serving, search, accuracy = study.serving, study.search, study.accuracy
+    cells = [
+        Cell(target.gpu, named.workload, named.name, plans, target.weight * named.weight)
+        for target in study.targets
+        for plans in [usable_plans(study, target)]
+        for named in study.workloads
+    ]
+    limits = Limits(
+        max_ttft_s=serving.max_ttft_s or np.inf,
+        min_tokens_per_s_per_user=serving.min_tokens_per_s_per_user or 0.0,
+        max_memory_bytes_per_gpu=serving.max_memory_bytes_per_gpu or np.inf,
+        tolerance_nats=accuracy.tolerance_nats,
+        max_quant_nats=accuracy.quant_limit,
+    )
+    return ServingObjective(
+        study.space,
+        cells,
+        search.objectives,
+        search.interactivity_targets,
+        limits,
+        train_tokens=accuracy.train_tokens,
+        quantised=accuracy.quantised,
+        skew=serving.expert_skew,
+        worst_case=search.combine == "worst" and len(study.targets) > 1,
+    )
+
+
+def usable_plans(study: Study, target: Target) -> Deployment:
+    """Plans of a target's GPU counts that are legal for the reference or for some design of a random sample."""
+    serving, space = study.serving, study.space
+    batches = [MAX_BATCH, *powers_of_two(LARGEST_BATCH)] if serving.batches is None else serving.batches
+    designs = space.decode(space.random_index(_SAMPLE, np.random.default_rng(0))).architecture
+    plans = enumerate_deployments(
+        target.gpus,
+        batches=batches,
+        kvp=serving.kvp,
+        pp=serving.pp,
+        redundant_experts=serving.redundant_experts,
+        draft_tokens=serving.draft_tokens,
+        acceptance=serving.acceptance,
+        moe=bool(np.any(designs.is_moe) or space.reference.is_moe),
+    )
+    allowed = np.any(legal(designs.column(), plans)[0], axis=0) | legal(space.reference, plans)[0]
+    return plans.take(allowed)
