@@ -61,6 +61,22 @@ class Cell:
         return self.gpu.memory_bytes * self.gpu.engine.memory_fraction
 
     @cached_property
+    def steps(self) -> tuple[np.ndarray, np.ndarray]:
+        """(slow, fast) plan indices that differ only by one step of the batch; from memory's own batch, by any step."""
+        d, batch = self.deployments, np.asarray(self.deployments.batch)
+        names = [name for name in PLAN_FIELDS if name != "batch"]
+        plans = np.stack([np.broadcast_to(np.asarray(getattr(d, name), dtype=float), batch.shape) for name in names])
+        same = np.unique(plans, axis=1, return_inverse=True)[1].ravel()
+        order = np.lexsort((batch, same))
+        next_to = (same[order[1:]] == same[order[:-1]]) & (batch[order[:-1]] != MAX_BATCH)
+        slow, fast = [order[1:][next_to]], [order[:-1][next_to]]
+        for full in np.flatnonzero(batch == MAX_BATCH):
+            others = np.flatnonzero((same == same[full]) & (batch != MAX_BATCH))
+            slow.append(np.full(len(others), full))
+            fast.append(others)
+        return np.concatenate(slow), np.concatenate(fast)
+
+    @cached_property
     def by_batch(self) -> tuple[np.ndarray, np.ndarray]:
         """Plan indices with a stated batch, and with as much as memory holds."""
         batch = np.asarray(self.deployments.batch)
@@ -170,6 +186,11 @@ class ServingObjective:
     def within_ttft(self, prediction: Prediction) -> np.ndarray:
         return np.asarray(prediction.ttft_s <= self.limits.max_ttft_s)
 
+    def at_targets(self, prediction: Prediction, eligible: np.ndarray, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
+        """-log throughput and log shortfall (n, targets) of a cell's designs (see `throughput_at_targets`)."""
+        rates = prediction.tokens_per_s_per_user, prediction.tokens_per_s_per_gpu
+        return throughput_at_targets(*rates, eligible, self.targets, cell.steps)
+
     def feasible(self, indices: np.ndarray) -> np.ndarray:
         """(n,) bool: outer rows with at least one design inside budget and envelope; prices nothing."""
         full, per_trial = self.expand(np.asarray(indices))
@@ -249,7 +270,7 @@ class ServingObjective:
         for number, cell in enumerate(self.cells):
             prediction = self.price(architecture, recipe, kv_format, cell)
             eligible = self.eligible(prediction) & self.within_ttft(prediction)
-            per_cell.append(self._cell_values(prediction, eligible, shape_loss))
+            per_cell.append(self._cell_values(prediction, eligible, shape_loss, cell))
             missing.append(self._shortfall(prediction, eligible, cell))
             rows, plans = np.nonzero(eligible)
             table: Table = {"row": rows, "cell": np.full(len(rows), number), "deployment": plans}
@@ -268,14 +289,13 @@ class ServingObjective:
         weights = np.array([cell.weight for cell in self.cells])
         return np.tensordot(weights / weights.sum(), values, axes=1)
 
-    def _cell_values(self, prediction: Prediction, eligible: np.ndarray, shape_loss: np.ndarray) -> np.ndarray:
+    def _cell_values(
+        self, prediction: Prediction, eligible: np.ndarray, shape_loss: np.ndarray, cell: Cell
+    ) -> np.ndarray:
         """(n, values) of one cell, as named by `value_names`."""
         columns = []
         if set(SERVING) <= set(self.names):
-            at_targets, _ = throughput_at_targets(
-                prediction.tokens_per_s_per_user, prediction.tokens_per_s_per_gpu, eligible, self.targets
-            )
-            columns += list(at_targets.T)
+            columns += list(self.at_targets(prediction, eligible, cell)[0].T)
         pool = eligible | ~eligible.any(axis=1, keepdims=True)
         for objective in self.objectives:
             if objective.name in SERVING and columns and objective.name not in self.value_names:
@@ -313,7 +333,9 @@ class ServingObjective:
             eligible = self.eligible(prediction) & self.within_ttft(prediction)
             if not eligible.any():
                 raise ValueError(self._nowhere(prediction, cell))
-            baselines.append(self._cell_values(prediction, eligible, shape_loss)[eligible.any(axis=1)].min(axis=0))
+            baselines.append(
+                self._cell_values(prediction, eligible, shape_loss, cell)[eligible.any(axis=1)].min(axis=0)
+            )
         self._cell_baselines = np.stack(baselines)
         weights = np.array([cell.weight for cell in self.cells])
         return np.tensordot(weights / weights.sum(), self._cell_baselines, axes=1)

@@ -30,60 +30,74 @@ class Scores:
         return (self.violations <= 0).all(axis=1)
 
 
-class Axis(Protocol):
-    """One dimension of the index grid: its values, and whether neighbours in order are neighbours in kind."""
-
-    name: str
-    values: np.ndarray
-    ordered: bool
-
-
-class Space(Protocol):
-    """The part of a DesignSpace that searching needs: `outer` are the positions of the axes a trial fixes."""
-
-    axes: tuple[Any, ...]
-    outer: tuple[int, ...]
-    inner: tuple[int, ...]
-    shape: tuple[int, ...]
-
-
 class Scorer(Protocol):
-    """Prices trials: rows of outer axis indices, each with every inner design and every legal deployment."""
+    """Prices trials: rows of outer axis indices, each with every inner design and every legal deployment.
+
+    Attributes:
+        space: a DesignSpace. objectives: of the points. value_names, constraint_names: of the columns of Scores.
+        group_by: whole-number column within which points compete (a frontier per recipe); None: all compete.
+    """
 
     space: Any
     objectives: tuple[Objective, ...]
     value_names: Sequence[str]
     constraint_names: Sequence[str]
-    group_by: str | None  # column within which points compete (a frontier per recipe); None: all compete
+    group_by: str | None
+
+    @property
+    def points_per_trial(self) -> int:
+        """Inner designs times deployments."""
 
     def score(self, indices: np.ndarray) -> Scores:
         """Scores of (n, outer axes) indices, in one vectorised call."""
 
     def feasible(self, indices: np.ndarray) -> np.ndarray:
-        """(n,) bool: rows with at least one design inside the budget and the envelope; cheap, prices nothing."""
+        """(n,) bool: rows with at least one design that may be priced; cheap."""
+
+    def canonical(self, indices: np.ndarray) -> np.ndarray:
+        """The rows with axes that do not concern their designs set to 0: equal rows are equal trials."""
 
 
 def throughput_at_targets(
-    interactivity: np.ndarray, throughput: np.ndarray, eligible: np.ndarray, targets: np.ndarray
+    interactivity: np.ndarray,
+    throughput: np.ndarray,
+    eligible: np.ndarray,
+    targets: np.ndarray,
+    steps: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Best throughput of each design at each interactivity target, and by how much a target is out of reach.
 
     Args:
         interactivity, throughput: (n, deployments), positive. eligible: (n, deployments) bool: points that exist (they
             fit memory and meet the limits). targets: (targets,) tokens/s/user.
+        steps: (slow, fast) deployment indices of the same plan at neighbouring batches. A batch between them can be
+            run too, so a target between their interactivities is met by interpolating both in logarithms; without,
+            the grid of batches would decide who gains.
 
     Returns:
-        values: (n, targets) -log(throughput) of the best eligible point at least that fast. Where none is, the
-            fastest eligible point counts (any point where none is eligible), worsened by its shortfall: always finite.
+        values: (n, targets) -log(throughput) of the best eligible point at least that fast. Where none is, the fastest
+            eligible point counts (any point where none is eligible), worsened by its shortfall: values stay finite.
         shortfall: (n, targets) log(target / fastest), <= 0 where the target is met.
     """
     rows = eligible.any(axis=1)
     pool = eligible | ~rows[:, None]
     fastest = np.where(pool, interactivity, 0.0).max(axis=1)
     slowest_kept = np.minimum(targets[None, :], fastest[:, None])
+    x, y = np.log(interactivity), np.log(throughput)
+    if steps is not None:
+        slow, fast = steps
+        both = pool[:, slow] & pool[:, fast] & (x[:, fast] > x[:, slow])
+        span = np.where(both, x[:, fast] - x[:, slow], 1.0)
+        rise = y[:, slow] - y[:, fast]
     values = np.empty((len(interactivity), len(targets)))
     for column in range(len(targets)):  # a handful of targets: less memory than one (n, deployments, targets) array
+        wanted = np.log(slowest_kept[:, column, None])
         usable = pool & (interactivity >= slowest_kept[:, column, None])
-        values[:, column] = -np.log(np.where(usable, throughput, 0.0).max(axis=1))
+        best = np.where(usable, y, -np.inf).max(axis=1)
+        if steps is not None:
+            share = (x[:, fast] - wanted) / span
+            between = both & (share > 0) & (share < 1)
+            best = np.maximum(best, np.where(between, y[:, fast] + share * rise, -np.inf).max(axis=1, initial=-np.inf))
+        values[:, column] = -best
     shortfall = np.log(targets[None, :] / fastest[:, None])
     return values + 2.0 * np.maximum(shortfall, 0.0), shortfall

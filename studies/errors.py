@@ -18,41 +18,34 @@ def readable(error: ValidationError, model: type[BaseModel]) -> str:
 
 def _line(problem: Any, model: type[BaseModel]) -> str:
     where = [part for part in problem["loc"] if isinstance(part, int) or not part.startswith("function-")]
-    table, field, depth = _nearest(where, model)
+    table, field = _nearest(where, model)
     path = ".".join(map(str, where))
     if problem["type"] == "extra_forbidden":
         return f"unknown key {path!r}{_hint(str(where[-1]), table)}; valid: {', '.join(table.model_fields)}"
     if problem["type"] == "missing":
         wanted = table.model_fields[str(where[-1])].description
-        return f"missing key {path!r}: {wanted}"
-    valid = field.description if field is not None else ""
+        return f"missing key {path!r}; valid: {wanted}"
+    valid = field.description if field is not None else "a table"
     said = str(problem["ctx"]["error"]) if problem["type"] == "value_error" else ""
-    if problem["type"] in ("model_type", "dict_type", "list_type") and not valid:
-        valid = "a table is needed"
-    if said and (field is None or said == valid or depth < len(where)):
-        valid = said
-    elif said:
-        valid = f"{said}; valid: {valid}"
-    if isinstance(problem["input"], dict):
-        return f"{path}: {valid}"
+    if "valid:" not in said:
+        said += f"; valid: {valid}"
     shown = repr(problem["input"])
-    return f"{path} = {shown if len(shown) <= _LONGEST else shown[:_LONGEST] + '...'}: must be {valid}"
+    value = "" if isinstance(problem["input"], dict) else f" = {shown[:_LONGEST] + '...' * (len(shown) > _LONGEST)}"
+    return f"{path}{value}{': ' if not said.startswith(';') else ''}{said}"
 
 
-def _nearest(where: list[Any], model: type[BaseModel]) -> tuple[type[BaseModel], FieldInfo | None, int]:
-    """The innermost table on a path, the innermost described field, and how deep that field is."""
-    table, field, depth = model, None, 0
-    for position, part in enumerate(where):
+def _nearest(where: list[Any], model: type[BaseModel]) -> tuple[type[BaseModel], FieldInfo | None]:
+    """The innermost table on a path and the innermost described field."""
+    table, field = model, None
+    for part in where:
         if isinstance(part, int):
             continue
         found = table.model_fields.get(part)
         if found is None:
             break
-        field, depth = found, position + 1
-        inner = _model_in(found.annotation)
-        if inner is not None:
-            table = inner
-    return table, field, depth
+        field = found
+        table = _model_in(found.annotation) or table
+    return table, field
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pandas as pd
 
 from search.checkpoint import restored, saved
@@ -61,6 +62,7 @@ def run(
     changes = {"search.trials": trials, "search.seed": seed}
     if any(value is not None for value in changes.values()):
         study = study.override({key: value for key, value in changes.items() if value is not None})
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     directory = _directory(study, out, resume)
     with directory.lock():
         objective = build_objective(study)

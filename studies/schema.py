@@ -5,6 +5,7 @@ A field's description says what is valid; studies/study.py puts it into the erro
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -115,9 +116,12 @@ class SpaceTable(Table):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, table: Any) -> Any:
+        known = (*SPACE_KEYS, *AXIS_NAMES)
         for key in table if isinstance(table, Mapping) else ():
-            if key not in (*SPACE_KEYS, *AXIS_NAMES):
-                raise ValueError(f"unknown key {key!r}; valid: {', '.join((*SPACE_KEYS, *AXIS_NAMES))}")
+            if key not in known:
+                near = difflib.get_close_matches(str(key), known, n=1)
+                hint = f", did you mean {near[0]!r}" if near else ""
+                raise ValueError(f"unknown key {key!r}{hint}; valid: {', '.join(known)}")
         return table
 
     @property

@@ -72,7 +72,7 @@ class Study:
 
     def override(self, overrides: Mapping[str, Any]) -> Study:
         """A copy with some keys replaced, as in `load_study`."""
-        return build_study(_overridden(self.table, overrides), f"study {self.name!r}")
+        return build_study(self.table, f"study {self.name!r}", overrides)
 
 
 def available_presets() -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def load_study(name_or_path: str | Path, **overrides: Any) -> Study:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not a TOML file: {error}") from error
-    return build_study(_overridden(_absolute(table, path.parent), overrides), str(path))
+    return build_study(_absolute(table, path.parent), str(path), overrides)
 
 
 def study_path(name_or_path: str | Path) -> Path:
@@ -136,15 +136,13 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key.strip(), value.strip()
 
 
-def build_study(table: Mapping[str, Any], source: str) -> Study:
+def build_study(table: Mapping[str, Any], source: str, overrides: Mapping[str, Any] | None = None) -> Study:
     """Check a study given as plain values; `source` names it in errors."""
-    plain = {**table, **({"workload": _workloads(table["workload"])} if "workload" in table else {})}
     try:
-        checked = StudyTable.model_validate(plain)
+        plain = _overridden(table, overrides or {})
+        return _built(StudyTable.model_validate(plain), plain)
     except ValidationError as error:
         raise ValueError(f"{source}: {readable(error, StudyTable)}") from error
-    try:
-        return _built(checked, plain)
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from error
 
@@ -237,9 +235,9 @@ def _workload(number: int, entry: Any) -> Any:
                 f"valid: {', '.join(bundled_workloads())}; or state isl and osl"
             )
         return {**bundled_workloads()[table["name"]], **table}
-    if "name" not in table and len(lengths) == 2:
+    if "name" not in table and lengths:
         cached = f"+{table['cached']}" if table.get("cached") else ""
-        return {"name": f"{table['isl']}{cached}/{table['osl']}", **table}
+        return {"name": f"{table.get('isl')}{cached}/{table.get('osl')}", **table}
     return dict(table)
 
 
@@ -263,7 +261,7 @@ def _absolute(table: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 def _overridden(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     result: Any = _copied(table)
-    if overrides and "workload" in result:
+    if "workload" in result:
         result["workload"] = _workloads(result["workload"])  # so that workload.0.isl finds a table
     for key, value in overrides.items():
         *parents, last = key.split(".")
@@ -271,6 +269,8 @@ def _overridden(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[
         for depth, part in enumerate(parents):
             node = _child(node, part, ".".join(parents[: depth + 1]))
         _assign(node, last, _copied(value), key)
+    if "workload" in overrides:
+        result["workload"] = _workloads(result["workload"])
     return result
 
 

@@ -168,10 +168,12 @@ def shape_text(row: Any) -> str:
     return f"{text} f{row['ffn']}"
 
 
-def throughput_at(points: pd.DataFrame, target: float) -> pd.Series:
-    """Best tokens/s/GPU of each design at no less than `target` tokens/s/user; designs that reach none are absent."""
-    fast = points[points["within_ttft"] & (points["tokens_per_s_per_user"] >= target)]
-    return fast.groupby("design")["tokens_per_s_per_gpu"].max()
+def throughput_at(objective: ServingObjective, designs: DesignSet, cell: Cell) -> np.ndarray:
+    """(designs, targets) best tokens/s/GPU of a cell at each interactivity target; NaN where it is not reached."""
+    prediction = objective.price(designs.architecture, designs.recipe, designs.kv_format, cell)
+    eligible = objective.eligible(prediction) & objective.within_ttft(prediction)
+    values, shortfall = objective.at_targets(prediction, eligible, cell)
+    return np.where((shortfall <= 0) & eligible.any(axis=1)[:, None], np.exp(-values), np.nan)
 
 
 def designs_table(
@@ -191,17 +193,16 @@ def designs_table(
     table["shape"] = [shape_text(row) for row in table.to_dict("records")]
     own = points[points["kind"] == "own"]
     table["hypervolume"] = hypervolumes(own, scale).reindex(table["design"]).fillna(0.0).to_numpy()
-    keys = list(zip(table["recipe"], table["kv_format"], strict=True))
-    base = {key: part for key, part in reference.groupby(["recipe", "kv_format"])}
-    base_volume = {key: hypervolumes(part, scale).get(REFERENCE, 0.0) for key, part in base.items()}
-    volumes = np.array([base_volume.get(key, 0.0) for key in keys])
-    table["gain_hypervolume"] = np.where(
-        volumes > 0, table["hypervolume"] / np.where(volumes > 0, volumes, 1) - 1, np.nan
-    )
-    for target in objective.targets:
-        at, gain = _at_target(objective, table, own, base, keys, target)
-        table[f"tokens_per_s_per_gpu_at_{target:g}"] = at
-        table[f"gain_at_{target:g}"] = gain
+    formats = list(zip(table["recipe"], table["kv_format"], strict=True))
+    volumes = {
+        key: hypervolumes(part, scale).get(REFERENCE, 0.0) for key, part in reference.groupby(["recipe", "kv_format"])
+    }
+    base = np.array([volumes.get(key, 0.0) for key in formats])
+    table["gain_hypervolume"] = np.where(base > 0, table["hypervolume"] / np.where(base > 0, base, 1.0) - 1, np.nan)
+    at, gain = _at_targets(objective, designs)
+    for column, target in enumerate(objective.targets):
+        table[f"tokens_per_s_per_gpu_at_{target:g}"] = at[:, column]
+        table[f"gain_at_{target:g}"] = gain[:, column]
     return table
 
 
@@ -236,30 +237,15 @@ def hypervolumes(points: pd.DataFrame, scale: Scale) -> pd.Series:
     return pd.Series(volumes, dtype=float)
 
 
-def _at_target(
-    objective: ServingObjective,
-    table: pd.DataFrame,
-    own: pd.DataFrame,
-    base: dict[Any, pd.DataFrame],
-    keys: list[Any],
-    target: float,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(throughput, gain) of each design at a target, over the cells of the study; NaN where not reached."""
-    logs, gains, weights = [], [], []
-    for cell in objective.cells:
-        here = own[(own["gpu"] == cell.gpu.name) & (own["workload"] == cell.workload_name)]
-        best = throughput_at(here, target).reindex(table["design"]).to_numpy(dtype=float)
-        reached = {
-            key: throughput_at(part[(part["gpu"] == cell.gpu.name) & (part["workload"] == cell.workload_name)], target)
-            for key, part in base.items()
-        }
-        reference = np.array(
-            [reached[key].get(REFERENCE, np.nan) if key in reached else np.nan for key in keys], dtype=float
-        )
-        logs.append(np.log(best))
-        gains.append(np.log(best / reference))
-        weights.append(cell.weight)
-    share = np.array(weights)[:, None] / np.sum(weights)
+def _at_targets(objective: ServingObjective, designs: DesignSet) -> tuple[np.ndarray, np.ndarray]:
+    """(throughput, gain) of each design at each target over the cells of the study, (designs, targets) each."""
+    reference = reference_set(objective)
+    row = {key: i for i, key in enumerate(zip(reference.recipe.tolist(), reference.kv_format.tolist(), strict=True))}
+    same_formats = [row[key] for key in zip(designs.recipe.tolist(), designs.kv_format.tolist(), strict=True)]
+    ours = np.log([throughput_at(objective, designs, cell) for cell in objective.cells])
+    theirs = np.log([throughput_at(objective, reference, cell)[same_formats] for cell in objective.cells])
     if objective.worst_case:
-        return np.exp(np.min(logs, axis=0)), np.expm1(np.min(gains, axis=0))
-    return np.exp(np.sum(share * np.array(logs), axis=0)), np.expm1(np.sum(share * np.array(gains), axis=0))
+        return np.exp(ours.min(axis=0)), np.expm1((ours - theirs).min(axis=0))
+    weights = np.array([cell.weight for cell in objective.cells])
+    weights = (weights / weights.sum())[:, None, None]
+    return np.exp((weights * ours).sum(axis=0)), np.expm1((weights * (ours - theirs)).sum(axis=0))
