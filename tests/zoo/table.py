@@ -31,9 +31,19 @@ number is within one unit of the last published digit.
 
 *KV* is bf16 bytes of one more token of one sequence, at the first token and far beyond any window.
 
-| model | total | active | embedding | KV bytes per token | recipe as published | exports as | published total | not counted | published active, 1e9 |
-|---|---:|---:|---:|---:|---|---|---|---|---|
 """
+_COLUMNS = (
+    "model",
+    "total",
+    "active",
+    "embedding",
+    "KV bytes per token",
+    "recipe as published",
+    "exports as",
+    "published total",
+    "not counted",
+    "published active, 1e9",
+)
 
 
 def published() -> list[dict[str, str]]:
@@ -59,7 +69,7 @@ def kv_bytes_of_next_token(architecture: Architecture, held: int) -> int:
 
 
 def document() -> str:
-    rows = []
+    rows = [f"| {' | '.join(_COLUMNS)} |\n", "|---|---:|---:|---:|---:|---|---|---|---|---|\n"]
     for row in published():
         a = load_architecture(row["model"])
         count = counts.parameters(a)
