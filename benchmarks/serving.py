@@ -1,0 +1,182 @@
+"""Serving errors on measured deployments: `python benchmarks/serving.py CSV [--json] [--peer aiconfigurator]`.
+
+Scores rows of tier A and B without speculative decoding of one split (default: validation; a file without that column
+is scored whole). Errors are |predicted / measured - 1|: TPOT; TTFT against the row's own statistic (mean or median);
+output tokens/s/GPU on rows whose throughput was measured. Medians and p90 are taken per cell (model class x GPU x engine x
+mode) and averaged over cells. Rank correlation is Spearman's of TPOT within (model, GPU, engine, format, lengths, mode),
+over groups of at least 5 rows and 2 plans, beside the ranking by concurrency alone. A row is refused with its reason,
+never guessed. `calibrated` tells cells whose (GPU, engine) has calibration rows from the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import serving_report  # noqa: E402
+from benchmarks.serving_rows import batches, illegal, read_rows, refusals  # noqa: E402
+from cost_model.memory import memory  # noqa: E402
+from cost_model.prediction import predict  # noqa: E402
+from spaces.deployment import FIELDS, unchecked  # noqa: E402
+
+CELL = ["model_class", "gpu", "engine", "mode"]
+SERIES = ["model_shape", "gpu", "engine", "precision_weights", "isl", "osl", "mode"]
+PLAN = [
+    "attention_tp",
+    "attention_dp",
+    "ffn_tp",
+    "expert_parallel",
+    "pp",
+    "n_gpus",
+    "prefill_workers",
+    "decode_workers",
+]
+
+
+def priced(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that can be priced with `tpot_s`, `ttft_s` (of the row's statistic), `tokens_per_s_per_gpu`; `refused` why not."""
+    rows = rows.copy()
+    rows["refused"] = refusals(rows)
+    columns = ["tpot_s", "ttft_s", "tokens_per_s_per_gpu"]
+    rows[columns] = np.nan
+    for batch in batches(rows[rows.refused == ""]):
+        wrong = illegal(batch)
+        rows.loc[batch.index[wrong], "refused"] = "plan is not legal for the model"
+        rows.loc[batch.index, columns] = np.stack(price(batch, rows.loc[batch.index]), axis=1)
+    rows.loc[rows.refused != "", columns] = np.nan
+    return rows
+
+
+def price(batch: Any, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(TPOT, TTFT, output tokens/s/GPU) of the rows; users beyond what memory holds wait for a slot."""
+    plan = batch.deployment
+    held = memory(batch.architecture, batch.recipe, plan, batch.workload, batch.gpu, batch.kv_format)
+    least = np.asarray(plan.attention_dp) * plan.pp
+    slots = np.where(
+        np.asarray(plan.disaggregated), plan.batch, np.minimum(plan.batch, np.maximum(held.largest_batch, least))
+    )
+    running = unchecked({**{name: getattr(plan, name) for name in FIELDS}, "batch": slots.astype(np.int64)})
+    p = predict(batch.architecture, batch.recipe, running, batch.workload, batch.gpu, batch.kv_format)
+    wait = (np.asarray(plan.batch) / slots - 1.0) * p.e2e_s
+    median = (rows.get("latency_stat", pd.Series("", rows.index)) == "median").to_numpy()
+    shape = len(rows)
+    return (
+        np.broadcast_to(p.tpot_s, shape),
+        np.broadcast_to(np.where(median, p.ttft_median_s, p.ttft_s) + wait, shape),
+        np.broadcast_to(p.tokens_per_s_per_gpu, shape),
+    )
+
+
+def scored(rows: pd.DataFrame) -> pd.DataFrame:
+    """Relative errors beside each priced row: tpot, ttft, throughput (NaN where the row did not measure it)."""
+    rows = rows.copy()
+    answers = rows.osl > 1
+    rows["tpot"] = (rows.tpot_s / (rows.tpot_ms / 1e3) - 1).abs().where(answers)
+    rows["ttft"] = (rows.ttft_s / (rows.ttft_ms / 1e3) - 1).abs()
+    origin = rows.get("throughput_origin", pd.Series("", rows.index)).fillna("")
+    measured = origin.str.startswith("measured") & answers
+    rows["throughput"] = (rows.tokens_per_s_per_gpu / rows.output_tok_s_per_gpu - 1).abs().where(measured)
+    return rows
+
+
+def summary(rows: pd.DataFrame) -> dict[str, Any]:
+    """Medians and p90 per cell, averaged over cells; fractions."""
+    cells = rows.groupby(CELL)
+    ranks = rank_correlations(rows)
+    figures = {
+        "tpot_median": cells.tpot.median(),
+        "tpot_p90": cells.tpot.quantile(0.9),
+        "ttft_median": cells.ttft.median(),
+        "throughput_median": cells.throughput.median(),
+    }
+    means = {name: _mean(values.to_numpy()) for name, values in figures.items()}
+    return means | {
+        "rank_correlation": _mean(ranks["ours"]),
+        "rank_baseline": _mean(ranks["concurrency"]),
+        "rank_groups": len(ranks["ours"]),
+    }
+
+
+def rank_correlations(rows: pd.DataFrame, least: int = 5) -> dict[str, np.ndarray]:
+    """Spearman correlation of predicted, and of concurrency alone, with measured TPOT within each series."""
+    found: dict[str, list[float]] = {"ours": [], "concurrency": []}
+    usable = rows[rows.tpot.notna()]
+    for _, part in usable.groupby(SERIES):
+        if len(part) < least or len(part[PLAN].drop_duplicates()) < 2 or part.tpot_ms.nunique() < 2:
+            continue
+        measured = part.tpot_ms.rank()
+        for name, guess in (("ours", part.tpot_s), ("concurrency", part.concurrency_or_batch)):
+            ranks = guess.rank()
+            found[name].append(float(np.corrcoef(ranks, measured)[0, 1]) if ranks.nunique() > 1 else 0.0)
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def _mean(values: np.ndarray) -> float | None:
+    values = np.asarray(values, dtype=float)
+    return round(float(np.nanmean(values)), 4) if np.any(np.isfinite(values)) else None
+
+
+def chosen(rows: pd.DataFrame, split: str) -> pd.DataFrame:
+    """Rows to score: tier A and B, no speculation, of the split."""
+    keep = rows.get("tier", pd.Series("A", rows.index)).isin(["A", "B"])
+    keep &= rows.get("spec_decode", pd.Series("none", rows.index)).fillna("none") == "none"
+    if "split" in rows and (rows.split == split).any():
+        keep &= rows.split == split
+    return rows[keep]
+
+
+def report(rows: pd.DataFrame) -> dict[str, Any]:
+    """The whole result: overall, per cell, refusals by reason, and targets with the causes of those missed."""
+    done = rows[rows.refused == ""]
+    kinds = {
+        "calibrated": done.calibrated,
+        "elsewhere": ~done.calibrated,
+        "disaggregated": done["mode"] == "disaggregated",
+    }
+    reasons = rows.refused[rows.refused != ""].value_counts().to_dict()
+    groups = []
+    for key, part in done.groupby(CELL):
+        cell = dict(zip(CELL, map(str, key), strict=True)) | {
+            "rows": len(part),
+            "calibrated": bool(part.calibrated.iloc[0]),
+        }
+        groups.append(cell | summary(part))
+    supported = rows[~rows.refused.str.contains("not modelled|no accelerator file|mixed cluster")]
+    return {
+        "overall": {"rows": len(rows), "priced": len(done), **summary(done)},
+        **{name: {"rows": int(mask.sum()), **summary(done[mask])} for name, mask in kinds.items()},
+        "coverage_of_supported": round(float((supported.refused == "").mean()), 4),
+        "groups": groups,
+        "refused": {str(reason): int(count) for reason, count in reasons.items()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("csv", type=Path)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--split", default="validation")
+    parser.add_argument("--peer", choices=["aiconfigurator"])
+    arguments = parser.parse_args()
+    rows = scored(priced(chosen(read_rows(arguments.csv), arguments.split)))
+    rows["calibrated"] = serving_report.calibrated(rows)
+    result = report(rows)
+    result["missed"] = serving_report.missed(result, rows)
+    if arguments.peer:
+        from benchmarks import serving_peer
+
+        result["peer"] = {arguments.peer: serving_peer.score(rows, summary, scored)}
+    print(json.dumps(result, indent=1) if arguments.json else serving_report.text(result))
+
+
+if __name__ == "__main__":
+    main()
