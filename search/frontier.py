@@ -91,7 +91,12 @@ def nondominated(losses: np.ndarray, groups: np.ndarray | None = None) -> np.nda
         raise ValueError(f"loss values: {np.count_nonzero(~np.isfinite(losses))} are not finite numbers")
     if groups is None or not len(losses):
         return moocore.is_nondominated(losses)
-    return moocore.is_nondominated_within_sets(losses, sets=np.unique(groups, return_inverse=True)[1])
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order])) + 1
+    keep = np.empty(len(losses), dtype=bool)
+    for own in np.split(order, starts):  # moocore's is_nondominated_within_sets is quadratic in the number of sets
+        keep[own] = moocore.is_nondominated(losses[own])
+    return keep
 
 
 def hypervolume(losses: np.ndarray, scale: Scale) -> float:
@@ -110,6 +115,12 @@ def hypervolume_contributions(losses: np.ndarray, scale: Scale) -> np.ndarray:
     if not len(losses):
         return np.zeros(0)
     return moocore.hv_contributions(scale.unit(losses), ref=REFERENCE)
+
+
+def largest(losses: np.ndarray, count: int) -> np.ndarray:
+    """Indices, ascending, of the `count` rows of a frontier with the largest hypervolume contributions."""
+    contributions = hypervolume_contributions(losses, Scale.around(losses))
+    return np.sort(np.argsort(-contributions, kind="stable")[:count])
 
 
 def multiplicative_epsilon(

@@ -27,7 +27,7 @@ class Scores:
 
     @property
     def feasible(self) -> np.ndarray:
-        return (self.violations <= 0).all(axis=1)
+        return np.asarray((self.violations <= 0).all(axis=1))
 
 
 class Scorer(Protocol):
@@ -79,8 +79,7 @@ def throughput_at_targets(
             eligible point counts (any point where none is eligible), worsened by its shortfall: values stay finite.
         shortfall: (n, targets) log(target / fastest), <= 0 where the target is met.
     """
-    rows = eligible.any(axis=1)
-    pool = eligible | ~rows[:, None]
+    pool = eligible | ~eligible.any(axis=1, keepdims=True)
     fastest = np.where(pool, interactivity, 0.0).max(axis=1)
     slowest_kept = np.minimum(targets[None, :], fastest[:, None])
     x, y = np.log(interactivity), np.log(throughput)
