@@ -1,0 +1,76 @@
+// The panel beside the plot: one point, its architecture beside the reference's, where its time goes.
+const WORDS = { attention_linear: "attention linears", attention_core: "attention core", ffn: "FFN / experts", communication: "communication", head: "LM head", overhead: "overhead" };
+
+// the reference's point at (at least) the same speed, under the same formats: what the panel compares with
+function counterpart(i) {
+  const r = referenceFor(P.design[i]);
+  if (r === undefined) return null;
+  const fast = ownPoints(r, P.cell[i]).filter((j) => P.within_ttft[j] && P.tpot_s[j] <= P.tpot_s[i] * 1.0001);
+  return fast.length ? fast.reduce((a, b) => P.tokens_per_s_per_gpu[b] > P.tokens_per_s_per_gpu[a] ? b : a) : null;
+}
+function breakdownBar(name, i, longest) {
+  const parts = D.parts.map((p, k) => el("i", { style: `width:${100 * P["share_" + p][i]}%;background:${PART_COLOURS[k]}`, title: `${WORDS[p]}: ${(1e3 * P["share_" + p][i] * P.tpot_s[i]).toFixed(2)} ms` }));
+  return el("div", { class_: "bar-row" }, el("span", {}, name), el("div", { class_: "bar", role: "img", "aria-label": D.parts.map((p) => `${WORDS[p]} ${Math.round(100 * P["share_" + p][i])} %`).join(", "), style: `width:${100 * P.tpot_s[i] / longest}%` }, parts), el("span", { class_: "number" }, `${number(1e3 * P.tpot_s[i])} ms`));
+}
+function architectureRows(d) {
+  const r = D.designs[referenceFor(DESIGN_AT.get(key(d)))] || d;
+  return Object.keys(D.labels).filter((f) => d.fields[f] !== r.fields[f] || (d.fields[f] > 1 && !["norms", "ffn_matrices"].includes(f)))
+    .map((f) => el("tr", { class_: d.fields[f] === r.fields[f] ? null : "diff" }, el("td", {}, D.labels[f]), el("td", { class_: "number" }, d.fields[f].toLocaleString("en-US")), el("td", { class_: "number" }, r.fields[f].toLocaleString("en-US"))));
+}
+function amdahl(i) {
+  // S = 1 / (1 - share): the bound if a component took no time at all
+  return D.parts.map((p) => [WORDS[p], P["share_" + p][i]]).filter(([, s]) => s >= 0.02).sort((a, b) => b[1] - a[1])
+    .map(([name, s]) => el("tr", {}, el("td", {}, name), el("td", { class_: "number" }, `${Math.round(100 * s)} %`), el("td", { class_: "number" }, `at most ${(1 / (1 - s)).toFixed(2)}×`)));
+}
+function drawPanel() {
+  const panel = document.getElementById("panel");
+  if (state.point === null) {
+    panel.replaceChildren(el("p", {}, state.design === null ? "Select a design in the table, or a point in the plot." : "This design has no plan within the limits for this workload."));
+    return;
+  }
+  const i = state.point, d = designOf(i), c = cellOf(i), other = d.id === "reference" ? null : counterpart(i);
+  const figure = (value, text) => el("div", {}, el("b", {}, value), el("span", {}, text));
+  const usd = QUANTITIES.usd_per_million_tokens.value(i), joules = QUANTITIES.joules_per_token.value(i);
+  const longest = Math.max(P.tpot_s[i], other === null ? 0 : P.tpot_s[other]);
+  const command = `ridgeline export ${D.run} --design ${d.id} --out ${d.id}`;
+  const copy = el("button", { type: "button", class_: "mini" }, "Copy");
+  copy.onclick = () => copyText(command, copy);
+  panel.replaceChildren(
+    el("p", { class_: "name" }, d.id === "reference" ? `${D.reference}` : d.shape),
+    el("p", { class_: "id" }, `${d.id === "reference" ? "the reference" : `design ${d.id}`}, ${formatOf(d)}; point ${P.point[i]}`),
+    navigation(i),
+    el("div", { class_: "figures" },
+      figure(number(1 / P.tpot_s[i]), "tokens/s/user"), figure(number(P.tokens_per_s_per_gpu[i], 4), "tokens/s/GPU"),
+      figure(seconds(P.ttft_s[i]), P.within_ttft[i] ? "to first token, mean" : "to first token: over the limit"), figure(`${number(P.memory_bytes_per_gpu[i] / 1e9)} GB`, `of ${number(c.memory_bytes / 1e9)} GB per GPU`),
+      usd === null ? null : figure(`$${number(usd)}`, "per million output tokens"), joules === null ? null : figure(`${number(joules)} J`, "per output token at TDP")),
+    el("h3", {}, "Plan"), el("p", {}, `${gpusOf(i)} × ${c.gpu}, ${planText(i)}, ${P.batch[i].toLocaleString("en-US")} sequences in flight. End to end ${seconds(P.e2e_s[i])}.`),
+    el("h3", {}, "Time per output token"),
+    breakdownBar(d.id === "reference" ? "reference" : "this point", i, longest), other === null ? null : breakdownBar("reference", other, longest),
+    el("div", { class_: "keys" }, D.parts.map((p, k) => el("span", {}, el("i", { style: `background:${PART_COLOURS[k]}` }), WORDS[p]))),
+    other === null ? null : el("p", {}, buys(i, other)),
+    el("p", {}, `Bound by ${D.regimes[P.regime[i]]}.`),
+    el("h3", {}, "If a component cost nothing (Amdahl)"), el("table", {}, el("tbody", {}, amdahl(i))),
+    el("h3", {}, "Architecture"), el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, ""), el("th", { class_: "number" }, "this"), el("th", { class_: "number" }, D.reference))), el("tbody", {}, architectureRows(d))),
+    ...detailBlocks(i, d),
+    el("h3", {}, "Take it away"), d.id === "reference" ? el("p", {}, "The reference is a published model.") : el("div", { class_: "copy" }, el("code", {}, command), copy));
+}
+function buys(i, j) {
+  const rate = P.tokens_per_s_per_gpu[i] / P.tokens_per_s_per_gpu[j] - 1, usd = QUANTITIES.usd_per_million_tokens;
+  const money = usd.value(i) === null ? "" : `, or $${number(usd.value(i))} against $${number(usd.value(j))} per million tokens`;
+  const equal = ownPoints(P.design[j], P.cell[j]).filter((k) => P.within_ttft[k] && P.tokens_per_s_per_gpu[k] >= P.tokens_per_s_per_gpu[i]);
+  const speed = equal.length ? 1 / Math.min(...equal.map((k) => P.tpot_s[k])) : null;
+  const faster = speed === null ? " The reference reaches this throughput at no speed." : ` At this throughput the reference gives ${number(speed)} tokens/s/user.`;
+  return `At this speed the reference needs ${planText(j)} at batch ${P.batch[j].toLocaleString("en-US")}: ${percent(rate)} throughput${money}.${faster}`;
+}
+function navigation(i) {
+  const list = ownPoints(P.design[i], P.cell[i]), at = list.indexOf(i);
+  if (at < 0) return el("p", { class_: "id" }, "a dominated plan of this design");
+  const go = (step, text) => el("button", { type: "button", disabled: list[at + step] === undefined, onclick: () => { selectPoint(list[at + step]); document.querySelectorAll("#panel .panel-nav button")[step < 0 ? 0 : 1].focus(); } }, text);
+  return el("div", { class_: "panel-nav" }, go(-1, "← slower"), go(1, "faster →"), el("span", {}, `${at + 1} of ${list.length} on its curve`));
+}
+function detailBlocks(i, d) {
+  const loss = d.listed ? `${signed(d.shape_loss_difference, 3)} ± ${d.loss_sigma.toFixed(3)} nats from the reference's shape, ${signed(d.quant_loss, 3)} for the formats.` : `${d.shape_loss.toFixed(3)} nats for the shape, ${signed(d.quant_loss, 3)} for the formats.`;
+  const limits = d.listed && d.limits_touched ? el("p", { class_: "warn" }, `Touches limits of the known range: ${d.limits_touched.replace(/_/g, " ")}.`) : null;
+  return [el("h3", {}, "Loss"), el("p", {}, `${loss} A proxy from published scaling laws.`), limits,
+    el("h3", {}, "Evidence"), el("p", {}, `${D.evidence[P.evidence[i]]}: 80 % of measurements lie within × ${number(P.error_low[i], 2)} to × ${number(P.error_high[i], 2)} of the token time.`)];
+}

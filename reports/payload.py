@@ -1,0 +1,159 @@
+"""What the page's script works on: the tables of a run as compact columns, at most MAX_POINTS of them.
+
+Plain rounded numbers, each design's fields once, codes for words. What follows from others by definition
+(tokens/s/user, GPUs, dollars, joules) is computed in the page.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.trust import difference_error, points_at
+from reports.words import label, shape
+from spaces.architecture import FIELDS as SHAPE_FIELDS
+from spaces.deployment import FIELDS as PLAN_FIELDS
+
+MAX_POINTS = 12_000
+REFERENCE = "reference"
+PARTS = ("attention_linear", "attention_core", "ffn", "communication", "head", "overhead")
+_MEASURES = (
+    "ttft_s",
+    "ttft_median_s",
+    "tpot_s",
+    "e2e_s",
+    "tokens_per_s_per_gpu",
+    "memory_bytes_per_gpu",
+    "decode_step_s",
+    "error_low",
+    "error_high",
+)
+_PLAN = tuple(name for name in PLAN_FIELDS if name != "batch")
+_TEXT = ("recipe", "kv_format")
+
+
+def payload(run: Any) -> dict[str, Any]:
+    """Everything the page draws, JSON-able."""
+    reference = run.reference.assign(kind="own")
+    points = _thinned(run, pd.concat([reference, run.points], ignore_index=True))
+    keys = points[["design", *_TEXT]].drop_duplicates(ignore_index=True)
+    listed = run.designs[["design", *_TEXT]]
+    keys = pd.concat([keys, listed]).drop_duplicates(ignore_index=True)
+    number = {tuple(key): i for i, key in enumerate(keys.itertuples(index=False))}
+    cells = [(c["gpu"], c["workload"]) for c in run.meta["cells"]]
+    plans, plan_of = np.unique(points[list(_PLAN)].to_numpy(dtype=float), axis=0, return_inverse=True)
+    regimes, regime_of = np.unique(points["regime"].to_numpy(dtype=str), return_inverse=True)
+    evidence, evidence_of = np.unique(points["evidence"].to_numpy(dtype=str), return_inverse=True)
+    design_of = [number[key] for key in points[["design", *_TEXT]].itertuples(index=False)]
+    columns = {
+        "design": design_of,
+        "cell": [cells.index(key) for key in points[["gpu", "workload"]].itertuples(index=False, name=None)],
+        "plan": plan_of.tolist(),
+        "batch": points["batch"].astype(int).tolist(),
+        "regime": regime_of.tolist(),
+        "evidence": evidence_of.tolist(),
+        "own": (points["kind"] == "own").astype(int).tolist(),
+        "within_ttft": points["within_ttft"].astype(int).tolist(),
+        "point": [text.rpartition("-")[2] for text in points["point"]],
+        **{name: rounded(points[name]) for name in _MEASURES},
+        **{f"share_{part}": rounded(points[f"{part}_s"] / points["tpot_s"], 3) for part in PARTS},
+    }
+    return {
+        "reference": run.reference_name,
+        "targets": [float(t) for t in run.meta["interactivity_targets"]],
+        "objectives": list(run.meta["objectives"]),
+        "max_ttft_s": run.meta["max_ttft_s"],
+        "cells": [_cell(run, cell) for cell in run.meta["cells"]],
+        "parts": list(PARTS),
+        "regimes": regimes.tolist(),
+        "evidence": evidence.tolist(),
+        "plan_fields": list(_PLAN),
+        "plans": [[int(v) if v == int(v) else v for v in row] for row in plans.tolist()],
+        "designs": _designs(run, keys, points),
+        "labels": {name: label(name) for name in SHAPE_FIELDS},
+        "points": columns,
+        "run": str(run.path),
+    }
+
+
+def _cell(run: Any, cell: dict[str, Any]) -> dict[str, Any]:
+    gpu = next(c.gpu for c in run.objective.cells if c.gpu.name == cell["gpu"])
+    facts = {"usd_per_gpu_hour": gpu.usd_per_gpu_hour, "tdp_w": gpu.tdp_w, "memory_bytes": gpu.memory_bytes}
+    return {**cell, **facts, "price_source": gpu.price_source}
+
+
+def _thinned(run: Any, points: pd.DataFrame) -> pd.DataFrame:
+    """At most MAX_POINTS: the reference's and the frontier's points always, the others by a fixed draw."""
+    kept = points["design"].eq(REFERENCE) | points["point"].isin(set(run.frontier["point"]))
+    best = _leading_designs(run)
+    kept |= points["kind"].eq("own") & points["design"].isin(best)
+    room = MAX_POINTS - int(kept.sum())
+    others = np.flatnonzero(~kept)
+    if room < len(others):
+        others = np.random.default_rng(0).permutation(others)[: max(room, 0)]
+    return points.iloc[np.sort(np.concatenate([np.flatnonzero(kept), others]))].reset_index(drop=True)
+
+
+def _leading_designs(run: Any, most: int = 100) -> set[str]:
+    """Designs whose whole own frontier is drawn however many there are."""
+    order = run.designs.sort_values("gain_hypervolume", ascending=False, na_position="last")
+    return set(order["design"].head(most))
+
+
+def _designs(run: Any, keys: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
+    """One entry per design under one recipe and KV format; `listed` ones are in the table."""
+    fields = points.drop_duplicates(["design", *_TEXT]).set_index(["design", *_TEXT])
+    listed = run.designs.set_index(["design", *_TEXT])
+    targets = [float(t) for t in run.meta["interactivity_targets"]]
+    errors = _errors(run, targets)
+    entries = []
+    for key in keys.itertuples(index=False, name=None):
+        row = listed.loc[key] if key in listed.index else fields.loc[key]
+        values = {name: int(row[name]) for name in SHAPE_FIELDS}
+        entry = {"id": key[0], "recipe": key[1], "kv_format": key[2], "shape": shape(values), "fields": values}
+        entry |= {name: finite(row[name]) for name in ("shape_loss", "quant_loss")}
+        if key in listed.index:
+            entry |= {name: finite(row[name]) for name in _JUDGED}
+            entry["limits_touched"] = str(row["limits_touched"])
+            entry["inside_envelope"] = bool(row["inside_envelope"])
+            entry["gain"] = [finite(row[f"gain_at_{t:g}"]) for t in targets]
+            entry["at"] = [finite(row[f"tokens_per_s_per_gpu_at_{t:g}"]) for t in targets]
+            entry["error"] = [errors.get((*key, t)) for t in targets]
+            entry["listed"] = True
+        entries.append(entry)
+    return entries
+
+
+_JUDGED = (
+    "shape_loss_difference",
+    "loss_sigma",
+    "total_parameters",
+    "active_parameters",
+    "training_flops_ratio",
+    "gain_hypervolume",
+)
+
+
+def _errors(run: Any, targets: list[float]) -> dict[Any, float]:
+    """Error of a difference (a fraction) at each design's best point for each target."""
+    result = {}
+    for target in targets:
+        best = points_at(run.points[run.points["kind"] == "own"], target)
+        for key, error in zip(best[["design", *_TEXT]].itertuples(index=False, name=None), difference_error(best), strict=True):
+            result[(*key, target)] = max(finite(error) or 0.0, result.get((*key, target), 0.0))
+    return result
+
+
+def finite(value: Any) -> float | int | None:
+    """A number as JSON can hold it: missing ones are null."""
+    number = float(value)
+    if not np.isfinite(number):
+        return None
+    return int(number) if number.is_integer() else float(f"{number:.6g}")
+
+
+def rounded(values: Any, digits: int = 5) -> list[Any]:
+    """Numbers to a few significant digits; whole ones without a decimal point."""
+    return [int(v) if v.is_integer() else v for v in (float(f"{value:.{digits}g}") for value in values)]
