@@ -7,6 +7,7 @@ GPU with one workload.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -204,10 +205,8 @@ class ServingObjective:
 
     def expand(self, indices: np.ndarray) -> tuple[np.ndarray, int]:
         """Full index rows of outer rows, every combination of inner axes in turn, and how many each has."""
-        sizes = [self.space.shape[position] for position in self.space.inner]
-        inner = np.stack([g.ravel() for g in np.meshgrid(*map(np.arange, sizes), indexing="ij")], -1).reshape(
-            -1, len(sizes)
-        )
+        sizes = tuple(self.space.shape[position] for position in self.space.inner)
+        inner = np.array(list(np.ndindex(sizes)), dtype=np.int64).reshape(math.prod(sizes), len(sizes))
         full = np.zeros((len(indices), len(inner), len(self.space.shape)), dtype=np.int64)
         full[:, :, list(self.space.outer)] = indices[:, None, :]
         full[:, :, list(self.space.inner)] = inner[None]
@@ -311,7 +310,9 @@ class ServingObjective:
         """(n,) by how much (in logs) the nearest legal plan misses memory or limits; 0 where some plan is eligible."""
         limits, p = self.limits, prediction
         usable = p.memory_bytes_per_gpu / min(cell.usable_bytes, limits.max_memory_bytes_per_gpu)
-        miss = np.maximum(np.log(usable), 0) + np.maximum(np.log(p.ttft_s / limits.max_ttft_s), 0)
+        miss = np.maximum(np.log(usable), 0)
+        if limits.max_ttft_s < np.inf:
+            miss = miss + np.maximum(np.log(p.ttft_s / limits.max_ttft_s), 0)
         if limits.min_tokens_per_s_per_user > 0:
             miss = miss + np.maximum(np.log(limits.min_tokens_per_s_per_user / p.tokens_per_s_per_user), 0)
         miss = np.where(p.legal, np.maximum(miss, 1e-3), 100.0)
