@@ -83,7 +83,7 @@ def _settle_windows(values: dict[str, Any], grid: Grid, index: np.ndarray) -> No
     if "full_attention_layers" not in grid.names:
         own = float(grid.reference.full_attention_layers / grid.reference.layers)
         share = grid.column(index, ax.SHARE, np.float64(own))
-        full = np.maximum(np.rint(share * layers).astype(np.int64), share > 0)  # above zero: one layer at least
+        full = np.ceil(share * layers - 1e-9).astype(np.int64)  # never sparser than the share
     values["full_attention_layers"] = np.where(values["window"] > 0, np.minimum(full, layers), 0)
 
 

@@ -21,7 +21,7 @@ from spaces.formats import K_MULTIPLE, RECIPE_ATTENTION, RECIPE_FFN
 from spaces.grid import Grid
 from spaces.parameters import Parameters, layer_parameters, parameters
 
-_SAMPLE = 2048  # proposals that stand for the space where it judges itself
+_SAMPLE = 1024  # proposals that stand for the space where it judges itself
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,9 @@ class DesignSpace:
         messages = self._messages()
         self.reasons = ("feasible", *messages.values())
         self._code = {name: code for code, name in enumerate(messages, 1)}
-        self._refuse_coarse_steps()
-        self._moved = self._moved_limits()
+        sample = self._sample()
+        self._refuse_coarse_steps(sample)
+        self._moved = self._moved_limits(sample)
 
     def decode(self, index: Any) -> Proposals:
         """Designs at (n, axes) indices.
@@ -230,10 +231,10 @@ class DesignSpace:
         index = self.random_index(_SAMPLE, np.random.default_rng(0))
         return [decode_rows(self.grid, index[rows], moe) for moe, rows in self.grid.groups(index)]
 
-    def _moved_limits(self) -> set[str]:
+    def _moved_limits(self, sample: list[Designs]) -> set[str]:
         """Limits whose quantity differs between designs of this space: the others say nothing about a choice."""
         seen: dict[str, set[float]] = {name: set() for name in self.limits}
-        for designs in self._sample():
+        for designs in sample:
             for check in envelope_checks(
                 self.limits, designs.architecture, designs.parameters, designs.layer, self.train_tokens
             ):
@@ -241,17 +242,18 @@ class DesignSpace:
                 seen[check.name].update(np.unique(value[concerns]).tolist())
         return {name for name, values in seen.items() if len(values) > 1}
 
-    def _refuse_coarse_steps(self) -> None:
+    def _refuse_coarse_steps(self, sample: list[Designs]) -> None:
         """One step of a solved dimension must fit into the band, at least for half of the proposals."""
         band = 2 * self.budget.tolerance
-        for designs in self._sample():
+        for designs in sample:
             for name, steps in designs.steps.items():
                 share, step = float(np.median(steps)), self.grid.solved[name].step
                 if share > band:
+                    finer = f"a step of at most {int(step * band / share)} (space.{name}.step, or align), or "
                     raise ValueError(
                         f"budget.solve = {name!r}: one step of {step} changes the parameters by {share:.1%}, more than "
-                        f"the band of {band:.1%}; use a step of at most {max(int(step * band / share), 1)}, or "
-                        f"budget.tolerance of at least {np.ceil(share * 500) / 1000:g}"
+                        f"the band of {band:.1%}; use {finer * (step * band >= share)}budget.tolerance of at least "
+                        f"{np.ceil(share * 500) / 1000:g}"
                     )
 
 

@@ -20,6 +20,7 @@ from spaces.parameters import LayerParameters, Parameters
 
 ACTIONS = ("reject", "flag", "off")
 TOUCH = 0.02  # a value this close to a bound (relative) touches it
+_ROUNDING = 1e-9  # a value this close outside a bound is on it
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ class Check:
 
     def outside(self) -> Any:
         """Where the value is not in the range."""
-        under = False if self.low is None else self.value < self.low
-        over = False if self.high is None else self.value > self.high
+        under = False if self.low is None else self.value < self.low * (1 - _ROUNDING)
+        over = False if self.high is None else self.value > self.high * (1 + _ROUNDING)
         return np.logical_or(under, over)
 
     def miss(self) -> Any:
@@ -66,7 +67,7 @@ class Check:
         over = 0.0
         if self.high is not None:
             over = self.value / self.high - 1.0 if np.all(self.high) else self.value
-        return np.maximum(np.maximum(under, over), 0.0)
+        return np.where(self.outside(), np.maximum(under, over), 0.0)
 
     def touched(self) -> Any:
         """At or beyond a bound, or within TOUCH of it."""

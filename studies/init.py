@@ -91,10 +91,15 @@ def _budget(model: Architecture) -> str:
     if not model.is_moe:
         return f'[budget]\n{total}tolerance = 0.02\nsolve = "ffn"                          # from the budget\n'
     active = f'active_parameters = "reference"        # {float(counts.non_embedding_active):.4g}\n'
-    step = _expert_step(model) / float(model.experts)
-    tolerance = max(0.02, np.ceil(step * 600) / 1000)
+    step = max(_expert_step(model) / float(model.experts), _layer_step(model) / float(model.layers))
+    tolerance = max(0.02, np.ceil(step * 600) / 1000)  # the band must hold one step, with room
     solve = 'solve = ["layers", "experts"]          # layers from the active count, then experts from the total\n'
     return f"[budget]\n{total}{active}tolerance = {tolerance:g}\n{solve}"
+
+
+def _layer_step(model: Architecture) -> int:
+    """Whole periods of dense and MoE, or of windowed and full, layers."""
+    return max(int(model.moe_every), 2 if model.window else 1)
 
 
 def _expert_step(model: Architecture) -> int:
@@ -108,7 +113,7 @@ def _space(model: Architecture, recipes: list[str]) -> str:
     align = gcd(256 if hidden >= 2048 else 64, *widths)
     lines = [
         _range("hidden", hidden, max(align, hidden // 16 // align * align)),
-        _range("layers", int(model.layers), max(int(model.moe_every), 2 if model.window else 1), most=128),
+        _range("layers", int(model.layers), _layer_step(model), most=128),
         f"heads = {_heads(model)}",
     ]
     if not model.is_mla:
