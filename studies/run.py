@@ -25,6 +25,7 @@ from studies.study import Study, load_study
 from studies.tables import (
     CLOUD_DESIGNS,
     CLOUD_POINTS,
+    CLOUD_PRICED,
     MAX_DESIGNS,
     DesignSet,
     archive_index,
@@ -140,7 +141,8 @@ def _cloud(objective: ServingObjective, state: SearchState) -> pd.DataFrame:
     rows = np.concatenate(state.trials.rows)
     good = np.flatnonzero((np.concatenate(state.trials.violations) <= 0).all(axis=1))
     generator = np.random.default_rng(state.seed)
-    chosen = generator.permutation(good)[:CLOUD_DESIGNS]
+    plans = sum(len(np.asarray(cell.deployments.batch)) for cell in objective.cells)
+    chosen = generator.permutation(good)[: int(np.clip(CLOUD_PRICED // plans, 8, CLOUD_DESIGNS))]
     full, per_trial = objective.expand(rows[chosen])
     one_each = full[np.arange(len(chosen)) * per_trial + generator.integers(0, per_trial, len(chosen))]
     one_each = one_each[objective.space.decode(one_each).feasible]

@@ -25,6 +25,7 @@ from studies.plans import SERVING, gather, own_frontier
 
 MAX_DESIGNS = 300  # designs that get their own curve
 CLOUD_DESIGNS = 200  # priced designs that stand for the dominated ones
+CLOUD_PRICED = 400_000  # points priced for the cloud at most
 CLOUD_POINTS = 4000
 REFERENCE = "reference"
 
