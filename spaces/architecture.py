@@ -197,9 +197,9 @@ def stack(architectures: list[Architecture]) -> Architecture:
 def canonical(architecture: Architecture) -> Architecture:
     """The same model with every field that does not concern it at its neutral value.
 
-    Two architectures are the same model exactly when their canonical forms are equal: expert fields of a
-    dense model, `ffn` where no layer is dense, latent widths without MLA, `full_attention_layers` without
-    a window, and the head fields that MLA replaces say nothing. Broadcasts; costs nothing to hash.
+    Architectures with equal canonical forms are the same model: expert fields of a dense model, `ffn` where
+    no layer is dense, latent widths without MLA, `full_attention_layers` without a window, and the head
+    fields that MLA replaces say nothing. Broadcasts.
     """
     a = architecture
     moe_layers = a.moe_layers
