@@ -41,7 +41,7 @@ def calibrate(op: Op, gpu: Accelerator, rows: Columns, source: str, date: str) -
             record = band(op.predict(gpu, seen), seen["seconds"]) | {"source": f"{source}, {versions}", "date": date}
             if len(own["seconds"]):
                 record |= fit_record(op.predict(gpu, own), own["seconds"], own["group"])
-            values.setdefault("fit", record)
+            values["fit"] = record | values.get("fit", {})
     return fitted, used
 
 

@@ -167,6 +167,8 @@ def fit_constants(
     start: dict[str, float],
     bounds: dict[str, tuple[float, float]],
     weights: np.ndarray | None = None,
+    scale: float = 0.1,
+    starts: int = 1,
 ) -> dict[str, float]:
     """Constants that minimise the soft-L1 of log(predicted / measured), each inside its physical range.
 
@@ -174,6 +176,8 @@ def fit_constants(
         predict: seconds (rows,) for a dictionary of constants: the product's own kernel function.
         measured: (rows,) seconds. weights: (rows,) relative weight of each row.
         start, bounds: first guess and range of every fitted constant.
+        scale: log error from which residuals count linearly instead of squared.
+        starts: how many first guesses to try, `start` and perturbations of it; the best fit wins.
     """
     from scipy.optimize import least_squares  # the calibration extra
 
@@ -188,7 +192,13 @@ def fit_constants(
         return root * (np.log(predict(values)) - target)
 
     first = np.clip((np.array([start[name] for name in names]) - low) / (high - low), 1e-6, 1 - 1e-6)
-    best = least_squares(residuals, first, bounds=(0, 1), loss="soft_l1", f_scale=0.1, diff_step=1e-4)
+    random = np.random.default_rng(0)
+    guesses = [first] + [np.clip(first + random.normal(0, 0.15, len(first)), 1e-3, 0.999) for _ in range(starts - 1)]
+    fits = [
+        least_squares(residuals, guess, bounds=(0, 1), loss="soft_l1", f_scale=scale, diff_step=1e-4)
+        for guess in guesses
+    ]
+    best = min(fits, key=lambda fit: fit.cost)
     return {name: float(value) for name, value in zip(names, low + best.x * (high - low), strict=True)}
 
 

@@ -1,13 +1,33 @@
-"""Seconds of y[m, n] = x[m, k] W[k, n]: roofline, tiles and waves, K prologue, activation quantisation."""
+"""Seconds of y[m, n] = x[m, k] W[k, n]: m tokens through a weight matrix of n outputs and k inputs.
+
+    seconds = overhead + serial_k k + padding + core + quantisation
+    core    = (math^4 + 2 exposure (math memory)^2 + memory^4)^(1/4)       roofline with a rounded ridge
+    math    = min(quantised waves x tile time, waves x tile time + split_k)
+    memory  = (read x, read W, write y) / (efficiency x bandwidth)
+
+Math is counted in output tiles of tile_m x tile_n, each 2 tile_m tile_n (k + prologue_k) FLOPs on one SM: filling the
+pipeline and writing the tile out cost as much as prologue_k more elements of k. Tiles run in waves of one per SM;
+libraries that schedule in fractions of a tile feel only part of the last wave (wave_quantisation 1 = whole waves).
+With fewer tiles than SMs (small n, tall k) the product can be split along k, at the cost of a reduction (split_k_s).
+Tile quantisation: NVIDIA DU-09799-001; wave quantisation and K, N saturation: NVIDIA's co-design post of 2026-07;
+split-K and K-prologue terms and the values of all constants come from the measured tables (cost_model/fit/gemm.py).
+"""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from cost_model.accelerator import Accelerator
 from spaces.formats import ACTIVATION_BYTES, FORMATS, WEIGHT_BYTES, format_code
+
+BF16_BYTES = 2.0
+MEASURED_MULTIPLE = 256  # every measured N and K of at least 512 is a multiple of this
+ALIGNED_ELEMENTS = 8  # rows of 16 bytes in bf16: what asynchronous copies to shared memory need
+THROTTLE_ONSET_S = 3e-4  # products longer than this lose clock to the power limit
+RAMP_ROWS = 128.0  # rows at which the quantisation kernel has its full fixed cost
 
 
 def gemm(
@@ -18,16 +38,23 @@ def gemm(
     format: Any,
     out_format: Any = "bf16",
     quantise_activations: bool = True,
+    warm_l2: bool = False,
 ) -> Any:
-    """Seconds of one matrix product with an m x k activation and a k x n weight of a number format.
+    """Seconds of one product of an m x k activation with a k x n weight of a number format.
+
+    A format that the GPU does not multiply natively is dequantised: weights read in their format, bf16 math and
+    activations, no quantisation kernel.
 
     Args:
         m, n, k: positive numbers or arrays. format, out_format: names or code arrays of spaces.formats.
         quantise_activations: add the kernel that casts bf16 activations to `format`.
+        warm_l2: the same product has just run, so that small weights are still in L2 (as in a microbenchmark).
     Returns:
         seconds, shaped like the arguments broadcast together.
+    Raises:
+        ValueError: unknown format.
     """
-    return batched_gemm(gpu, 1, m, n, k, format, out_format, quantise_activations)
+    return batched_gemm(gpu, 1, m, n, k, format, out_format, quantise_activations, warm_l2)
 
 
 def batched_gemm(
@@ -39,18 +66,91 @@ def batched_gemm(
     format: Any,
     out_format: Any = "bf16",
     quantise_activations: bool = False,
+    warm_l2: bool = False,
 ) -> Any:
     """Seconds of `batch` independent products in one launch, e.g. MLA's absorbed projections, one per head."""
     code = format_code(format)
     constants = gpu.calibration.at("gemm", code, FORMATS)
     m, n, k = (np.asarray(value, dtype=float) for value in (m, n, k))
-    peak = gpu.format_flops[code]
-    bandwidth = constants.memory_efficiency * gpu.memory_bytes_per_s
-    out_bytes = ACTIVATION_BYTES[format_code(out_format)]
-    math = 2 * batch * m * n * (k + constants.prologue_k) / (constants.compute_efficiency * peak)
-    read = (WEIGHT_BYTES[code] * n + ACTIVATION_BYTES[code] * m) * k + out_bytes * m * n
-    memory = batch * read / bandwidth
-    seconds = constants.overhead_s + np.sqrt(math * math + memory * memory)
+    math = _math_seconds(gpu, constants, batch, m, n, k, gpu.format_flops[code])
+    memory = _memory_seconds(gpu, constants, batch, m, n, k, code, format_code(out_format), warm_l2)
+    larger = np.maximum(math, memory)
+    ratio = np.minimum(math, memory) / larger
+    ratio = ratio * ratio
+    core = larger * np.sqrt(np.sqrt(1 + ratio * (2 * constants.exposure + ratio)))
+    core = core / np.where(aligned(n, k), 1.0, constants.misaligned_rate)
+    seconds = core + (constants.overhead_s + constants.serial_k_s * k)
+    if np.any(constants.padding_s):
+        seconds = seconds + constants.padding_s * k * _padded_rows(m)
     if quantise_activations:
-        seconds = seconds + constants.quantise_overhead_s + batch * m * k * constants.quantise_bytes / bandwidth
+        seconds = seconds + gpu.native[code] * _quantise_seconds(gpu, constants, batch, m, k)
     return seconds
+
+
+def aligned(n: Any, k: Any) -> Any:
+    """True where rows of weights and outputs start on 16-byte boundaries in bf16 (n and k multiples of 8)."""
+    n8, k8 = np.asarray(n) / ALIGNED_ELEMENTS, np.asarray(k) / ALIGNED_ELEMENTS
+    return (n8 == np.floor(n8)) & (k8 == np.floor(k8))
+
+
+def modelled_shape(n: Any, k: Any) -> Any:
+    """True where no measured shape is like it: n or k is no multiple of 256, so that the time rests on the tile model.
+
+    Callers show such a prediction as "modelled, not measured" whatever the evidence of `error_band`.
+    """
+    n256, k256 = np.asarray(n) / MEASURED_MULTIPLE, np.asarray(k) / MEASURED_MULTIPLE
+    return (n256 != np.floor(n256)) | (k256 != np.floor(k256))
+
+
+def roofline(gpu: Accelerator, m: Any, n: Any, k: Any, format: Any, out_format: Any = "bf16") -> SimpleNamespace:
+    """Datasheet bounds of a product: seconds of `math`, `read` (x and W) and `write` (y), each alone."""
+    code, out = format_code(format), format_code(out_format)
+    m, n, k = (np.asarray(value, dtype=float) for value in (m, n, k))
+    read = (WEIGHT_BYTES[code] * n + _activation_bytes(gpu)[code] * m) * k
+    return SimpleNamespace(
+        math=2 * m * n * k / gpu.format_flops[code],
+        read=read / gpu.memory_bytes_per_s,
+        write=ACTIVATION_BYTES[out] * m * n / gpu.memory_bytes_per_s,
+    )
+
+
+def wave_efficiency(tiles: Any, sm_count: int) -> Any:
+    """Share of SMs at work when `tiles` equal tiles run in whole waves: 150 tiles on 148 SMs -> 0.51."""
+    return tiles / (sm_count * np.ceil(tiles / sm_count))
+
+
+def _math_seconds(gpu: Accelerator, constants: Any, batch: Any, m: Any, n: Any, k: Any, peak: Any) -> Any:
+    per_k = 2 * constants.tile_m * constants.tile_n * gpu.sm_count / (constants.compute_efficiency * peak)
+    tile_seconds = per_k * (k + constants.prologue_k)
+    waves = batch * np.ceil(m / constants.tile_m) * np.ceil(n / constants.tile_n) / gpu.sm_count
+    quantised = waves + constants.wave_quantisation * (np.ceil(waves) - waves)
+    math = np.minimum(np.maximum(quantised, 1.0) * tile_seconds, waves * tile_seconds + constants.split_k_s)
+    return math * (1 + constants.throttle * math / (math + THROTTLE_ONSET_S))
+
+
+def _memory_seconds(
+    gpu: Accelerator, constants: Any, batch: Any, m: Any, n: Any, k: Any, code: Any, out: Any, warm_l2: bool
+) -> Any:
+    weights = WEIGHT_BYTES[code] * n * k
+    if warm_l2:
+        # all of the weights stay in L2 up to a tenth of it, none from a fifth on
+        cached = np.clip(2 - batch * weights / (0.1 * gpu.l2_bytes), 0.0, 1.0)
+        weights = weights * (1 - constants.l2_hit * cached)
+    moved = weights + m * (_activation_bytes(gpu)[code] * k + ACTIVATION_BYTES[out] * n)
+    return batch * moved / (constants.memory_efficiency * gpu.memory_bytes_per_s)
+
+
+def _activation_bytes(gpu: Accelerator) -> np.ndarray:
+    """(formats,) bytes per activation value that the product reads: bf16 where the format is dequantised."""
+    return np.where(gpu.native, ACTIVATION_BYTES, BF16_BYTES)
+
+
+def _padded_rows(m: Any) -> Any:
+    """Rows that the last tile computes for nothing: tiles of 64 rows up to m = 64, then 128; none up to 16."""
+    tile = np.where(m <= 64, 64.0, 128.0)
+    return np.where(m <= 16, 0.0, np.ceil(m / tile) * tile - m)
+
+
+def _quantise_seconds(gpu: Accelerator, constants: Any, batch: Any, m: Any, k: Any) -> Any:
+    moved = constants.quantise_bytes * batch * m * k / gpu.memory_bytes_per_s
+    return moved + (constants.quantise_overhead_s + constants.quantise_ramp_s * np.minimum(m / RAMP_ROWS, 1.0))
