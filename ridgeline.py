@@ -14,13 +14,13 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from cost_model import Accelerator, Prediction, load_accelerator, predict
 from cost_model.accelerator import available as available_gpus
 from cost_model.engine import available as available_engines
 from reports.export import export
 from reports.page import write_report
+from reports.terminal import frontier_table, prediction_table, readable, report_text, rows_table, summary_table
 from spaces import (
     Architecture,
     Deployment,
@@ -32,10 +32,15 @@ from spaces import (
 )
 from spaces.design_space import DesignSpace
 from spaces.formats import FORMATS, RECIPE_ATTENTION, RECIPE_FFN, RECIPES
+from studies.check import check
+from studies.init import init
 from studies.plans import plan_frontier
 from studies.results import Run, load_run
 from studies.run import run
 from studies.study import available_presets, load_study, parse_override
+from studies.sweep import certificate_text, certify_run, run_sweep
+from studies.sweep import summary as sweep_summary
+from studies.worker import run_worker
 
 __all__ = [
     "Accelerator",
@@ -109,21 +114,70 @@ def overrides(pairs: list[str] | None, **search: Any) -> dict[str, Any]:
     return values | {f"search.{name}": value for name, value in search.items() if value is not None}
 
 
-def summary_table(result: Run) -> Table:
-    """The best designs at each interactivity target, against the reference."""
-    table = Table(title=f"{result.name}: best designs against {result.reference_name} under the same recipe")
-    for heading in ("tokens/s/user", "design", "shape", "recipe", "tokens/s/GPU", "gain"):
-        table.add_column(heading, justify="right" if heading in ("tokens/s/user", "tokens/s/GPU", "gain") else "left")
-    for row in result.summary()["best"]:
-        table.add_row(
-            f"{row['interactivity']:g}",
-            row["design"],
-            row["shape"],
-            f"{row['recipe']} / KV {row['kv_format']}",
-            f"{row['tokens_per_s_per_gpu']:.1f}",
-            "-" if row["gain"] is None else f"{100 * row['gain']:+.1f} %",
-        )
-    return table
+@app.command("init")
+def init_command(
+    preset: Annotated[str | None, typer.Argument(help="Bundled study to start from.")] = None,
+    reference: Annotated[str | None, typer.Option(help="Model to improve on: bundled name or config.json.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU name or TOML file.")] = None,
+) -> None:
+    """Print a commented study file."""
+    print(init(preset, reference, gpu), end="")
+
+
+@app.command("check")
+def check_command(
+    study: str,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key.path=value; may be repeated.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Say how large a study is, how feasible, how long it takes, and what excludes most."""
+    report = check(load_study(study, **overrides(set_)))
+    if as_json:
+        print_json(report)
+        return
+    console.print(report_text(report))
+
+
+@app.command("sweep")
+def sweep_command(
+    study: str,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key.path=value; may be repeated.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory; default runs/<name>-sweep-<n>.")] = None,
+    certify: Annotated[Path | None, typer.Option(help="Run directory to compare with the exact frontier.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None,
+    resume: Annotated[bool, typer.Option(help="Continue the sweep in --out.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Enumerate a study's whole space: the exact frontier."""
+    directory, state = run_sweep(
+        load_study(study, **overrides(set_)), out, scheduler, resume, progress=False if as_json else None
+    )
+    result = {"path": str(directory.path), **sweep_summary(state)}
+    if certify is not None:
+        if not state.complete:
+            raise ValueError(
+                f"--certify: the sweep stopped after {state.trials:,} of {state.total:,} trials; --resume it"
+            )
+        result["certificate"] = certify_run(certify, directory)
+    if as_json:
+        print_json(result)
+        return
+    console.print(readable({k: v for k, v in result.items() if k != "certificate"}))
+    if "certificate" in result:
+        console.print(f"[bold]{certify}[/bold]: {certificate_text(result['certificate'])}")
+
+
+@app.command("worker")
+def worker_command(
+    study: str,
+    storage: Annotated[str, typer.Option(help="Optuna storage, e.g. postgresql+psycopg://user@host/database.")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key.path=value; may be repeated.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Different for each worker; default: random.")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Stop after so many; default: the study's.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for this worker's frontier.")] = None,
+) -> None:
+    """Price trials of a study shared with other machines through an Optuna storage."""
+    console.print(readable(run_worker(load_study(study, **overrides(set_)), storage, seed, trials, out)))
 
 
 @app.command("report")
@@ -249,52 +303,6 @@ def records(frame: Any) -> list[dict[str, Any]]:
     return json.loads(frame.to_json(orient="records", double_precision=15))
 
 
-def frontier_table(title: str, frame: Any) -> Table:
-    table = Table(title=title)
-    columns = ("GPUs", "plan", "batch", "tokens/s/user", "tokens/s/GPU", "TTFT ms", "GB/GPU", "bound by")
-    for heading in columns:
-        table.add_column(heading, justify="left" if heading in ("plan", "bound by") else "right")
-    for row in frame.to_dict("records"):
-        plan = f"attention TP{row['attention_tp']} DP{row['attention_dp']}, FFN TP{row['ffn_tp']} EP{row['ep']}"
-        plan += f", PP{row['pp']}" if row["pp"] > 1 else ""
-        table.add_row(
-            f"{row['gpus']:.0f}",
-            plan,
-            f"{row['batch']:.0f}",
-            f"{row['tokens_per_s_per_user']:.1f}",
-            f"{row['tokens_per_s_per_gpu']:.1f}",
-            f"{1e3 * row['ttft_s']:.0f}",
-            f"{row['memory_bytes_per_gpu'] / 1e9:.1f}",
-            row["regime"].split(":")[0],
-        )
-    return table
-
-
-def prediction_table(title: str, p: Prediction) -> Table:
-    table = Table(title=title, show_header=False)
-    shares = ", ".join(f"{name.replace('_', ' ')} {100 * s / p.tpot_s:.0f} %" for name, s in p.breakdown.items())
-    rows: list[tuple[str, str]] = [
-        ("time to first token", f"{1e3 * p.ttft_s:.1f} ms mean, {1e3 * p.ttft_median_s:.1f} ms median"),
-        ("time per output token", f"{1e3 * p.tpot_s:.2f} ms  ({p.tokens_per_s_per_user:.1f} tokens/s/user)"),
-        ("decode-only step", f"{1e3 * p.decode_step_s:.2f} ms"),
-        ("end to end", f"{p.e2e_s:.2f} s"),
-        ("throughput", f"{p.tokens_per_s_per_gpu:.1f} output tokens/s/GPU"),
-        ("sequences in flight", f"{p.batch:.0f}"),
-        ("memory", f"{p.memory_bytes_per_gpu / 1e9:.1f} GB/GPU{'' if p.fits else '  DOES NOT FIT'}"),
-        (
-            "cost",
-            "no price" if p.usd_per_million_tokens is None else f"${p.usd_per_million_tokens:.3f} / M output tokens",
-        ),
-        ("energy", "no TDP" if p.joules_per_token is None else f"{p.joules_per_token:.2f} J / output token"),
-        ("time goes to", shares),
-        ("bound by", p.regime),
-        ("evidence", f"{p.evidence}; 80 % of measurements within x{p.error_low:.2f} to x{p.error_high:.2f}"),
-    ]
-    for name, text in rows:
-        table.add_row(f"[bold]{name}[/bold]", text)
-    return table
-
-
 def gpu_rows() -> list[dict[str, Any]]:
     rows = []
     for name in available_gpus():
@@ -323,18 +331,24 @@ def list_command(
     what: Annotated[str, typer.Argument(help="gpus, models, presets, engines or recipes.")], as_json: Json = False
 ) -> None:
     """List what the tool knows by name."""
-    if what not in LISTS:
+    if what not in def gpu_rows() -> list[dict[str, Any]]:
+    rows = []
+    for name in available_gpus():
+        g = load_accelerator(name, engine="ideal")
+        row = {"name": name, "vendor": g.vendor, "memory_gb": g.memory_bytes / 1e9}
+        row |= {"memory_tb_per_s": g.memory_bytes_per_s / 1e12, "bf16_tflops": g.peak_flops["bf16"] / 1e12}
+        row |= {"formats": " ".join(g.native_formats), "usd_per_gpu_hour": g.usd_per_gpu_hour}
+        rows.append(row)
+    return rows
+
+
+LISTS:
         raise ValueError(f"list {what!r}: valid: {', '.join(LISTS)}")
     rows = LISTS[what]()
     if as_json:
         print_json(rows)
         return
-    table = Table()
-    for heading in rows[0]:
-        table.add_column(heading.replace("_", " "))
-    for row in rows:
-        table.add_row(*(f"{value:g}" if isinstance(value, float) else str(value) for value in row.values()))
-    console.print(table)
+    console.print(rows_table(rows))
 
 
 if __name__ == "__main__":

@@ -128,8 +128,10 @@ class ServingObjective:
         worst_case: bool = False,
     ) -> None:
         self.space, self.cells, self.limits = space, tuple(cells), limits
-        self.objectives = tuple(OBJECTIVES[name] for name in objectives)
         self.names = tuple(objectives)
+        # shape_loss always competes: a faster shape must not hide one that predicts better
+        kept = dict.fromkeys((*self.names, "shape_loss"))
+        self.objectives = tuple(OBJECTIVES[name] for name in kept)
         self.targets = np.array(targets, dtype=float)
         self.train_tokens, self.quantised, self.skew = train_tokens, quantised, skew
         self.worst_case = worst_case
@@ -150,6 +152,12 @@ class ServingObjective:
             rest = tuple(name for name in self.names if name not in SERVING)
             return (*(f"throughput_at_{target:g}" for target in self.targets), *rest)
         return self.names
+
+    @property
+    def points_per_trial(self) -> int:
+        """(design, deployment) points that one trial prices: inner designs x plans of all cells."""
+        inner = math.prod(self.space.shape[position] for position in self.space.inner)
+        return inner * sum(len(np.asarray(cell.deployments.batch)) for cell in self.cells)
 
     def losses(self, architecture: Architecture, recipe: Any, kv_format: Any) -> PredictedLoss:
         """Predicted loss of designs under the study's training tokens and kind of quantisation."""
@@ -259,7 +267,7 @@ class ServingObjective:
 
     def _no_points(self) -> Table:
         whole = {name: np.zeros(0, dtype=np.int64) for name in ("row", "cell", "deployment")}
-        return {**whole, **{name: np.zeros(0) for name in self.names}}
+        return {**whole, **{objective.name: np.zeros(0) for objective in self.objectives}}
 
     def _score_designs(
         self, architecture: Architecture, recipe: Any, kv_format: Any, shape_loss: np.ndarray
@@ -273,7 +281,7 @@ class ServingObjective:
             missing.append(self._shortfall(prediction, eligible, cell))
             rows, plans = np.nonzero(eligible)
             table: Table = {"row": rows, "cell": np.full(len(rows), number), "deployment": plans}
-            for name in self.names:
+            for name in (objective.name for objective in self.objectives):
                 values = shape_loss[rows] if name == "shape_loss" else getattr(prediction, name)[rows, plans]
                 table[name] = np.asarray(values, dtype=float)
             keep = nondominated(loss_values(table, self.objectives), np.asarray(recipe)[rows])
@@ -296,9 +304,7 @@ class ServingObjective:
         if set(SERVING) <= set(self.names):
             columns += list(self.at_targets(prediction, eligible, cell)[0].T)
         pool = eligible | ~eligible.any(axis=1, keepdims=True)
-        for objective in self.objectives:
-            if objective.name in SERVING and columns and objective.name not in self.value_names:
-                continue
+        for objective in (OBJECTIVES[name] for name in self.names if name in self.value_names):
             if objective.name == "shape_loss":
                 columns.append(shape_loss)
             else:

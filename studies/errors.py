@@ -18,7 +18,8 @@ def readable(error: ValidationError, model: type[BaseModel]) -> str:
 
 def _line(problem: Any, model: type[BaseModel]) -> str:
     where = [part for part in problem["loc"] if isinstance(part, int) or not part.startswith("function-")]
-    table, field = _nearest(where, model)
+    absent = problem["type"] in ("missing", "extra_forbidden")
+    table, field = _nearest(where[:-1] if absent else where, model)
     path = ".".join(map(str, where))
     if problem["type"] == "extra_forbidden":
         return f"unknown key {path!r}{_hint(str(where[-1]), table)}; valid: {', '.join(table.model_fields)}"
@@ -30,7 +31,9 @@ def _line(problem: Any, model: type[BaseModel]) -> str:
     if "valid:" not in said:
         said += f"; valid: {valid}"
     shown = repr(problem["input"])
-    value = "" if isinstance(problem["input"], dict) else f" = {shown[:_LONGEST] + '...' * (len(shown) > _LONGEST)}"
+    value = f" = {shown[:_LONGEST] + '...' * (len(shown) > _LONGEST)}"
+    if isinstance(problem["input"], dict):
+        value = "" if problem["type"] == "value_error" else " is one table"
     return f"{path}{value}{': ' if not said.startswith(';') else ''}{said}"
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from search.checkpoint import restored, saved
 from search.frontier import Scale, Table, loss_values
 from search.loop import Stop, search
-from search.objective import ServingObjective
+from search.objective import OBJECTIVES, ServingObjective
 from search.state import SearchState
 from studies.objective import build_objective
 from studies.plans import SERVING
@@ -120,7 +120,7 @@ def write_results(
     both = pd.concat([points[points["kind"] == "own"], reference])
     scale = Scale.around(loss_values({o.name: both[o.name].to_numpy() for o in SERVING}, SERVING))
     table = designs_table(objective, designs, points, reference, scale)
-    best = frontier_of(points, objective.objectives)
+    best = frontier_of(points, [OBJECTIVES[name] for name in objective.names])
     directory.write_table("trials", pd.DataFrame(state.trials_table()))
     directory.write_table("designs", table.sort_values("gain_hypervolume", ascending=False))
     directory.write_table("points", points)
@@ -170,8 +170,6 @@ def _meta(
     command: str,
 ) -> dict[str, Any]:
     now = state.progress
-    plans = sum(len(np.asarray(cell.deployments.batch)) for cell in objective.cells)
-    inner = int(np.prod([study.space.shape[i] for i in study.space.inner], initial=1))
     return {
         "name": study.name,
         "reference": study.reference_name,
@@ -183,7 +181,7 @@ def _meta(
         "seconds": round(now.seconds, 3),
         "trials": now.trials,
         "feasible_share": now.feasible / max(now.trials, 1),
-        "points_priced": len(state.memo) * inner * plans,
+        "points_priced": len(state.memo) * objective.points_per_trial,
         "stop_reason": state.stopped,
         "objectives": list(objective.names),
         "interactivity_targets": objective.targets.tolist(),

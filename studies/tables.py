@@ -20,6 +20,7 @@ from cost_model.quality import difference_sigma
 from search.frontier import Scale, Table, hypervolume, loss_values, nondominated
 from search.objective import Cell, ServingObjective
 from spaces.architecture import FIELDS, Architecture, stack
+from spaces.design_space import Proposals
 from spaces.formats import KV_FORMATS, RECIPES
 from studies.plans import SERVING, gather, own_frontier
 
@@ -57,12 +58,17 @@ def design_id(architecture: Architecture, recipe: int, kv_format: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
+def design_ids(proposals: Proposals) -> np.ndarray:
+    """(n,) ids of decoded designs."""
+    p = proposals
+    rows = range(len(p.recipe))
+    return np.array([design_id(p.architecture.take(i), int(p.recipe[i]), int(p.kv_format[i])) for i in rows], dtype=str)
+
+
 def design_set(objective: ServingObjective, index: np.ndarray) -> DesignSet:
     """Designs at (n, axes) grid indices, each once."""
     p = objective.space.decode(index)
-    ids = np.array(
-        [design_id(p.architecture.take(i), int(p.recipe[i]), int(p.kv_format[i])) for i in range(len(index))], dtype=str
-    )
+    ids = design_ids(p)
     names = np.array(objective.space.limit_names)
     limits = np.array([", ".join(names[row]) for row in p.limits_touched], dtype=str)
     once = np.sort(np.unique(ids, return_index=True)[1])

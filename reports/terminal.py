@@ -1,0 +1,108 @@
+"""What the command line prints: tables and plain words for results that are JSON elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from cost_model import Prediction
+from studies.results import Run
+
+
+def summary_table(result: Run) -> Table:
+    """The best designs at each interactivity target, against the reference."""
+    table = Table(title=f"{result.name}: best designs against {result.reference_name} under the same recipe")
+    for heading in ("tokens/s/user", "design", "shape", "recipe", "tokens/s/GPU", "gain"):
+        table.add_column(heading, justify="right" if heading in ("tokens/s/user", "tokens/s/GPU", "gain") else "left")
+    for row in result.summary()["best"]:
+        table.add_row(
+            f"{row['interactivity']:g}",
+            row["design"],
+            row["shape"],
+            f"{row['recipe']} / KV {row['kv_format']}",
+            f"{row['tokens_per_s_per_gpu']:.1f}",
+            "-" if row["gain"] is None else f"{100 * row['gain']:+.1f} %",
+        )
+    return table
+
+
+def frontier_table(title: str, frame: Any) -> Table:
+    table = Table(title=title)
+    columns = ("GPUs", "plan", "batch", "tokens/s/user", "tokens/s/GPU", "TTFT ms", "GB/GPU", "bound by")
+    for heading in columns:
+        table.add_column(heading, justify="left" if heading in ("plan", "bound by") else "right")
+    for row in frame.to_dict("records"):
+        plan = f"attention TP{row['attention_tp']} DP{row['attention_dp']}, FFN TP{row['ffn_tp']} EP{row['ep']}"
+        plan += f", PP{row['pp']}" if row["pp"] > 1 else ""
+        table.add_row(
+            f"{row['gpus']:.0f}",
+            plan,
+            f"{row['batch']:.0f}",
+            f"{row['tokens_per_s_per_user']:.1f}",
+            f"{row['tokens_per_s_per_gpu']:.1f}",
+            f"{1e3 * row['ttft_s']:.0f}",
+            f"{row['memory_bytes_per_gpu'] / 1e9:.1f}",
+            row["regime"].split(":")[0],
+        )
+    return table
+
+
+def prediction_table(title: str, p: Prediction) -> Table:
+    table = Table(title=title, show_header=False)
+    shares = ", ".join(f"{name.replace('_', ' ')} {100 * s / p.tpot_s:.0f} %" for name, s in p.breakdown.items())
+    rows: list[tuple[str, str]] = [
+        ("time to first token", f"{1e3 * p.ttft_s:.1f} ms mean, {1e3 * p.ttft_median_s:.1f} ms median"),
+        ("time per output token", f"{1e3 * p.tpot_s:.2f} ms  ({p.tokens_per_s_per_user:.1f} tokens/s/user)"),
+        ("decode-only step", f"{1e3 * p.decode_step_s:.2f} ms"),
+        ("end to end", f"{p.e2e_s:.2f} s"),
+        ("throughput", f"{p.tokens_per_s_per_gpu:.1f} output tokens/s/GPU"),
+        ("sequences in flight", f"{p.batch:.0f}"),
+        ("memory", f"{p.memory_bytes_per_gpu / 1e9:.1f} GB/GPU{'' if p.fits else '  DOES NOT FIT'}"),
+        (
+            "cost",
+            "no price" if p.usd_per_million_tokens is None else f"${p.usd_per_million_tokens:.3f} / M output tokens",
+        ),
+        ("energy", "no TDP" if p.joules_per_token is None else f"{p.joules_per_token:.2f} J / output token"),
+        ("time goes to", shares),
+        ("bound by", p.regime),
+        ("evidence", f"{p.evidence}; 80 % of measurements within x{p.error_low:.2f} to x{p.error_high:.2f}"),
+    ]
+    for name, text in rows:
+        table.add_row(f"[bold]{name}[/bold]", text)
+    return table
+
+
+def rows_table(rows: list[dict[str, Any]]) -> Table:
+    """Any list of like rows."""
+    table = Table()
+    for heading in rows[0]:
+        table.add_column(heading.replace("_", " "))
+    for row in rows:
+        table.add_row(*(f"{value:g}" if isinstance(value, float) else str(value) for value in row.values()))
+    return table
+
+
+def report_text(report: dict[str, Any]) -> str:
+    """A nested report, one heading a line, lists of tables one row a line."""
+    lines = []
+    for name, value in report.items():
+        heading = f"[bold]{name.replace('_', ' ')}[/bold]"
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            lines += [f"{heading}:", *(f"  {readable(item)}" for item in value)]
+        elif value is not None:
+            lines.append(f"{heading}: {readable(value)}")
+    return "\n".join(lines)
+
+
+def readable(value: Any) -> str:
+    """A JSON value as a person reads it."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key.replace('_', ' ')} {readable(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, list):
+        return "; ".join(readable(item) for item in value)
+    return str(value)

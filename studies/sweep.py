@@ -1,0 +1,159 @@
+"""Enumerate a study: its exact frontier, and how much of it a run found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from search.certify import Certificate, certify
+from search.frontier import Objective, Table
+from search.objective import ServingObjective
+from search.sweep import Sweep, sweep
+from studies.objective import build_objective
+from studies.results import load_run
+from studies.store import RunDirectory
+from studies.study import Study
+from studies.tables import archive_index, design_ids, own_points, reference_set
+
+CHECKPOINT = "sweep"
+
+
+def run_sweep(
+    study: Study,
+    out: str | Path | None = None,
+    scheduler: str | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> tuple[RunDirectory, Sweep]:
+    """Sweep a study's whole space into a directory; a checkpoint after every round of chunks.
+
+    Args:
+        scheduler: address of a Dask scheduler whose workers run the chunks; None: this machine's cores.
+    Raises:
+        ValueError: too large to enumerate, with how large and what would do; no feasible design; bad directory.
+    """
+    objective = build_objective(study)
+    directory = RunDirectory.open(out) if resume and out else RunDirectory.create(f"{study.name}-sweep", out)
+    with directory.lock():
+        arrays = directory.read_arrays(CHECKPOINT) if resume else None
+        directory.write_text("study.toml", study.toml())
+        state = sweep(
+            objective,
+            client=_client(scheduler),
+            state=_restored(arrays) if arrays else None,
+            on_round=lambda now: directory.write_arrays(CHECKPOINT, _saved(now)),
+            progress=progress,
+        )
+        if state.frontier is None:
+            raise ValueError(f"{study.name}: no feasible design in {state.total:,} trials; `ridgeline check` says why")
+        if state.complete:
+            directory.write_table("exact", pd.DataFrame(_labelled(objective, state.frontier)))
+            directory.write_json("sweep.json", summary(state))
+    return directory, state
+
+
+def summary(state: Sweep) -> dict[str, Any]:
+    """What a sweep did, JSON-able."""
+    points = 0 if state.frontier is None else len(state.frontier["trial"])
+    return {
+        "trials": state.trials,
+        "total_trials": state.total,
+        "complete": state.complete,
+        "points_priced": state.points,
+        "seconds": round(state.seconds, 3),
+        "points_per_s": round(state.points / max(state.seconds, 1e-9)),
+        "frontier_points": points,
+    }
+
+
+def certify_run(run_directory: str | Path, exact_directory: RunDirectory) -> dict[str, Any]:
+    """Compare a run with a finished sweep of the same study, and write the certificate into the run.
+
+    Objectives are the study's with shape_loss added; over several GPUs or workloads every figure is the worst.
+    Raises:
+        ValueError: another study, or the sweep is not finished.
+    """
+    run = load_run(run_directory)
+    objective = run.objective
+    exact = exact_directory.read_table("exact")
+    checkpoint = run.directory.read_arrays("checkpoint")
+    if checkpoint is None:
+        raise ValueError(f"{run.path}: holds no checkpoint to certify")
+    kept = {k.removeprefix("frontier_"): v for k, v in checkpoint.items() if k.startswith("frontier_")}
+    found = pd.DataFrame(_labelled(objective, kept))
+    reference = own_points(objective, reference_set(objective))
+    cells = range(len(objective.cells))
+    parts = [_certificate(objective, number, found, exact, reference) for number in cells]
+    gains = [part.share_of_gain for part in parts if part.share_of_gain is not None]
+    certificate = {
+        "share_of_hypervolume": min(part.share_of_hypervolume for part in parts),
+        "share_of_gain": min(gains) if gains else None,
+        "epsilon": max(part.epsilon for part in parts),
+        "designs_recovered": min(part.designs_recovered for part in parts),
+        "designs_identical": min(part.designs_identical for part in parts),
+        "exact_designs": int(exact["design"].nunique()),
+        "sweep": exact_directory.read_json("sweep.json"),
+    }
+    run.meta["certificate"] = certificate
+    run.directory.write_json("run.json", run.meta)
+    return certificate
+
+
+def _certificate(
+    objective: ServingObjective, number: int, found: pd.DataFrame, exact: pd.DataFrame, reference: pd.DataFrame
+) -> Certificate:
+    cell = objective.cells[number]
+    base = reference[(reference["gpu"] == cell.gpu.name) & (reference["workload"] == cell.workload_name)]
+    base = base[base["within_ttft"]]
+    tables = [part[part["cell"] == number] for part in (found, exact)]
+    columns = [_columns(part, objective.objectives) for part in (*tables, base)]
+    return certify(*columns, objective.objectives)
+
+
+def _columns(frame: pd.DataFrame, objectives: tuple[Objective, ...]) -> Table:
+    return {name: frame[name].to_numpy() for name in ("design", *(o.name for o in objectives))}
+
+
+def _labelled(objective: ServingObjective, frontier: Table) -> Table:
+    """A frontier's table with the stable id of each point's design."""
+    index = archive_index(objective, frontier)
+    rows, inverse = np.unique(index, axis=0, return_inverse=True)
+    return {**frontier, "design": design_ids(objective.space.decode(rows))[inverse.ravel()]}
+
+
+def _client(scheduler: str | None) -> Any:
+    if scheduler is None:
+        return None
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ValueError("--scheduler needs Dask: pip install 'ridgeline[distributed]'") from error
+    try:
+        return Client(scheduler, timeout=30)
+    except OSError as error:
+        raise ValueError(f"--scheduler {scheduler}: no Dask scheduler answers there: {error}") from error
+
+
+def _saved(state: Sweep) -> dict[str, np.ndarray]:
+    numbers = np.array([state.trials, state.total, state.points, state.seconds], dtype=float)
+    return {"numbers": numbers, **{f"frontier_{k}": v for k, v in (state.frontier or {}).items()}}
+
+
+def _restored(arrays: dict[str, np.ndarray]) -> Sweep:
+    trials, total, points, seconds = arrays["numbers"]
+    frontier = {k.removeprefix("frontier_"): v for k, v in arrays.items() if k.startswith("frontier_")}
+    return Sweep(frontier or None, int(trials), int(total), int(points), float(seconds))
+
+
+def certificate_text(certificate: dict[str, Any]) -> str:
+    """One line a person reads."""
+    gain = certificate["share_of_gain"]
+    return (
+        f"{certificate['share_of_hypervolume']:.2%} of the exact hypervolume, "
+        f"{'no exact gain' if gain is None else f'{gain:.2%} of the exact gain over the reference'}, "
+        f"epsilon {certificate['epsilon']:.4f}, {certificate['designs_recovered']:.0%} of "
+        f"{certificate['exact_designs']} exact designs recovered within 1 %"
+    )
