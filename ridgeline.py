@@ -331,18 +331,7 @@ def list_command(
     what: Annotated[str, typer.Argument(help="gpus, models, presets, engines or recipes.")], as_json: Json = False
 ) -> None:
     """List what the tool knows by name."""
-    if what not in def gpu_rows() -> list[dict[str, Any]]:
-    rows = []
-    for name in available_gpus():
-        g = load_accelerator(name, engine="ideal")
-        row = {"name": name, "vendor": g.vendor, "memory_gb": g.memory_bytes / 1e9}
-        row |= {"memory_tb_per_s": g.memory_bytes_per_s / 1e12, "bf16_tflops": g.peak_flops["bf16"] / 1e12}
-        row |= {"formats": " ".join(g.native_formats), "usd_per_gpu_hour": g.usd_per_gpu_hour}
-        rows.append(row)
-    return rows
-
-
-LISTS:
+    if what not in LISTS:
         raise ValueError(f"list {what!r}: valid: {', '.join(LISTS)}")
     rows = LISTS[what]()
     if as_json:
