@@ -94,6 +94,13 @@ class Fields:
             raise self.error(key, f"= {_short(value)}: true or false is needed")
         return value
 
+    def word(self, key: str) -> str | None:
+        """Text, or None where absent or null."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.error(key, f"= {_short(value)}: text is needed")
+        return value
+
     def table(self, key: str) -> dict[str, Any]:
         value = self.get(key)
         if not isinstance(value, dict):

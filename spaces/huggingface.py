@@ -84,10 +84,10 @@ def read_architecture(config: dict[str, Any], where: str | Path) -> Architecture
     """The architecture that a parsed configuration describes; `where` names it in errors."""
     config, where = text_config(config, str(where))
     fields = Fields(config, where)
-    model_type = fields.get("model_type")
-    if isinstance(model_type, str) and model_type in _REFUSED:
+    model_type = fields.word("model_type")
+    if model_type in _REFUSED:
         raise fields.error("model_type", f"= {model_type!r}: not supported: {_REFUSED[model_type]}")
-    if not isinstance(model_type, str) or model_type not in TABLES:
+    if model_type not in TABLES:
         raise fields.error("model_type", f"= {model_type!r}: not supported; supported: {', '.join(TABLES)}")
     family = TABLES[model_type]
     values = family.read(fields)
@@ -104,7 +104,7 @@ def text_config(config: dict[str, Any], where: str) -> tuple[dict[str, Any], str
     if config.get("text_config") is None:
         return config, where
     outer = Fields(config, where)
-    model_type = outer.get("model_type")
+    model_type = outer.word("model_type")
     if model_type in _REFUSED:
         raise outer.error("model_type", f"= {model_type!r}: not supported: {_REFUSED[model_type]}")
     inner = dict(outer.table("text_config"))

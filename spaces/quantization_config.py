@@ -82,7 +82,7 @@ def _find(config: dict[str, Any], path: Path) -> Fields | None:
 
 
 def _read(fields: Fields) -> tuple[Scheme, str | None]:
-    method = fields.get("quant_method")
+    method = fields.word("quant_method")
     if method not in _READERS:
         raise fields.error("quant_method", f"= {method!r}: not supported; supported: {', '.join(_READERS)}")
     return _READERS[method](fields)
@@ -91,8 +91,8 @@ def _read(fields: Fields) -> tuple[Scheme, str | None]:
 def _modelopt(fields: Fields) -> tuple[Scheme, str | None]:
     if isinstance(fields.values.get("quantization"), dict):
         fields = Fields(fields.table("quantization"), f"{fields.where}: quantization")
-    algorithm = fields.get("quant_algo")
-    if not isinstance(algorithm, str) or algorithm.lower() not in _ALGORITHMS:
+    algorithm = fields.word("quant_algo")
+    if algorithm is None or algorithm.lower() not in _ALGORITHMS:
         raise fields.error("quant_algo", f"= {algorithm!r}: not supported; supported: {', '.join(_ALGORITHMS)}")
     format_ = _ALGORITHMS[algorithm.lower()]
     if format_ in ("int4", "w4a8"):
@@ -102,15 +102,15 @@ def _modelopt(fields: Fields) -> tuple[Scheme, str | None]:
 
 
 def _kv_format(fields: Fields) -> str | None:
-    algorithm = fields.get("kv_cache_quant_algo")
+    algorithm = fields.word("kv_cache_quant_algo")
     if algorithm is not None:
-        if not isinstance(algorithm, str) or algorithm.lower() not in _KV_ALGORITHMS:
+        if algorithm.lower() not in _KV_ALGORITHMS:
             raise fields.error("kv_cache_quant_algo", f"= {algorithm!r}: valid: {', '.join(KV_FORMATS)}")
         return _KV_ALGORITHMS[algorithm.lower()]
     if fields.get("kv_cache_scheme") is None:
         return None
     scheme = Fields(fields.table("kv_cache_scheme"), f"{fields.where}: kv_cache_scheme")
-    kind, bits = scheme.get("type"), scheme.integer("num_bits")
+    kind, bits = scheme.word("type"), scheme.integer("num_bits")
     names = {("float", 8): "fp8", ("float", 4): "nvfp4"}
     if (kind, bits) not in names:
         raise fields.error("kv_cache_scheme", f"= {bits}-bit {kind}: valid: {', '.join(KV_FORMATS)}")
@@ -138,11 +138,12 @@ def _compressed_tensors(fields: Fields) -> tuple[Scheme, str | None]:
 def _group_format(group: Fields) -> str:
     """Our format of one compressed-tensors group: its weights, and its activations where quantised."""
     weights = Fields(group.table("weights"), f"{group.where}: weights")
-    bits, kind, strategy = weights.integer("num_bits"), weights.get("type"), weights.get("strategy")
-    size = weights.integer("group_size", 0)
-    activations = group.get("input_activations")
-    act = activations.get("num_bits") if isinstance(activations, dict) else None
-    act_kind = activations.get("type") if isinstance(activations, dict) else None
+    bits, kind, strategy = weights.integer("num_bits"), weights.word("type"), weights.word("strategy")
+    size = weights.integer("group_size", 0, least=-1)  # -1: not grouped
+    act = act_kind = None
+    if group.get("input_activations") is not None:
+        inputs = Fields(group.table("input_activations"), f"{group.where}: input_activations")
+        act, act_kind = inputs.integer("num_bits"), inputs.word("type")
     key = (kind, bits, strategy, size if strategy in ("group", "tensor_group") else 0, act, act_kind)
     known = {
         ("float", 8, "tensor", 0, 8, "float"): "fp8",
@@ -188,7 +189,7 @@ def _int4(fields: Fields) -> tuple[Scheme, str | None]:
     return _except("int4", ignored, fields), None
 
 
-_READERS: dict[Any, Callable[[Fields], tuple[Scheme, str | None]]] = {
+_READERS: dict[str | None, Callable[[Fields], tuple[Scheme, str | None]]] = {
     "modelopt": _modelopt,
     "compressed-tensors": _compressed_tensors,
     "fp8": _fp8,

@@ -207,9 +207,14 @@ def test_models_outside_the_cost_model_are_refused_by_name(model_type, reason):
 
 
 def test_an_unknown_model_type_lists_what_is_supported():
-    for model_type in ("t5", "", None, 7, ["llama"], ...):
+    for model_type in ("t5", "", None, ...):
         with pytest.raises(ValueError, match=r"model_type = .*supported: llama, mistral, qwen2"):
             read(LLAMA, model_type=model_type)
+    for model_type in (7, ["llama"], {}):
+        with pytest.raises(ValueError, match="model_type = .*: text is needed"):
+            read(LLAMA, model_type=model_type)
+        with pytest.raises(ValueError, match="model_type = .*: text is needed"):
+            read({"model_type": model_type, "text_config": LLAMA})
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,7 @@ def test_the_config_wins_over_its_neighbour_and_the_neighbour_over_nothing(tmp_p
     ("quantization", "message"),
     [
         ({}, "quant_method = None: not supported; supported: modelopt, compressed-tensors"),
+        ({"quant_method": ["fp8"]}, "quant_method = .*: text is needed"),
         ({"quant_method": "bitsandbytes"}, "quant_method = 'bitsandbytes': not supported"),
         ("fp8", "quantization_config = \"fp8\": an object is needed"),
         ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "quant_algo = 'MIXED_PRECISION': not"),
