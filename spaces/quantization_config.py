@@ -83,7 +83,7 @@ def _find(config: dict[str, Any], path: Path) -> Fields | None:
 
 def _read(fields: Fields) -> tuple[Scheme, str | None]:
     method = fields.word("quant_method")
-    if method not in _READERS:
+    if method is None or method not in _READERS:
         raise fields.error("quant_method", f"= {method!r}: not supported; supported: {', '.join(_READERS)}")
     return _READERS[method](fields)
 
@@ -111,7 +111,7 @@ def _kv_format(fields: Fields) -> str | None:
         return None
     scheme = Fields(fields.table("kv_cache_scheme"), f"{fields.where}: kv_cache_scheme")
     kind, bits = scheme.word("type"), scheme.integer("num_bits")
-    names = {("float", 8): "fp8", ("float", 4): "nvfp4"}
+    names: dict[tuple[str | None, int], str] = {("float", 8): "fp8", ("float", 4): "nvfp4"}
     if (kind, bits) not in names:
         raise fields.error("kv_cache_scheme", f"= {bits}-bit {kind}: valid: {', '.join(KV_FORMATS)}")
     return names[kind, bits]
@@ -189,7 +189,7 @@ def _int4(fields: Fields) -> tuple[Scheme, str | None]:
     return _except("int4", ignored, fields), None
 
 
-_READERS: dict[str | None, Callable[[Fields], tuple[Scheme, str | None]]] = {
+_READERS: dict[str, Callable[[Fields], tuple[Scheme, str | None]]] = {
     "modelopt": _modelopt,
     "compressed-tensors": _compressed_tensors,
     "fp8": _fp8,

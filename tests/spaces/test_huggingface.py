@@ -211,9 +211,9 @@ def test_an_unknown_model_type_lists_what_is_supported():
         with pytest.raises(ValueError, match=r"model_type = .*supported: llama, mistral, qwen2"):
             read(LLAMA, model_type=model_type)
     for model_type in (7, ["llama"], {}):
-        with pytest.raises(ValueError, match="model_type = .*: text is needed"):
+        with pytest.raises(ValueError, match=r"model_type = .*: text is needed"):
             read(LLAMA, model_type=model_type)
-        with pytest.raises(ValueError, match="model_type = .*: text is needed"):
+        with pytest.raises(ValueError, match=r"model_type = .*: text is needed"):
             read({"model_type": model_type, "text_config": LLAMA})
 
 
