@@ -10,7 +10,7 @@ import numpy as np
 from cost_model.accelerator import Accelerator, load_accelerator
 from spaces.architecture import Architecture
 from spaces.families import exportable
-from spaces.formats import FORMATS, RECIPE_FFN, RECIPES, WEIGHT_BYTES
+from spaces.formats import RECIPE_FFN, RECIPES, WEIGHT_BYTES
 from spaces.huggingface import load_architecture
 from spaces.parameters import parameters
 from studies.study import study_path
@@ -80,9 +80,11 @@ def _sections(text: str) -> dict[str, str]:
 
 def _recipes(gpu: Accelerator) -> list[str]:
     """bf16, and the 8-bit and 4-bit formats that the GPU multiplies natively; weight-only int4 where none."""
-    eight = [name for name in ("fp8", "int8") if name in gpu.native_formats][:1]
-    four = [name for name in ("nvfp4", "mxfp4") if name in gpu.native_formats][:1]
-    return ["bf16", *(eight + four or ["int4"])]
+
+    def native(*names: str) -> list[str]:
+        return [name for name in names if name in gpu.native_formats][:1]
+
+    return ["bf16", *(native("fp8", "int8") + native("nvfp4", "mxfp4") or ["int4"])]
 
 
 def _budget(model: Architecture) -> str:
@@ -168,5 +170,4 @@ def _target(name: str, gpu: Accelerator, model: Architecture, recipes: list[str]
 
 
 def _listed(names: list[str]) -> str:
-    assert all(RECIPE_FFN[RECIPES.index(name)] < len(FORMATS) for name in names)
     return "[" + ", ".join(f'"{name}"' for name in names) + "]"

@@ -18,7 +18,7 @@ from spaces.workload import LOADS
 
 SAMPLERS = ("frontier", "nsga2", "tpe", "random", "qmc")
 MODES = ("aggregated", "disaggregated")
-SKEWS = ("balanced", "power_law_1.01", "power_law_1.2")
+SKEWS = ("balanced", "power_law_1.01", "power_law_1.2", "random")
 MAX_QUANT_NATS = {"ptq": 0.07, "qat": 0.035}  # design defaults: NVFP4 costs 0.03-0.08 nats
 SPACE_KEYS = ("align", "inner", "exportable")
 MOST_GPUS = 4096
@@ -170,7 +170,7 @@ class Serving(Table):
     max_memory_bytes_per_gpu: Annotated[float, Field(ge=1e9)] | None = Field(
         default=None, description="bytes, at least 1e9"
     )
-    expert_skew: Literal["balanced", "power_law_1.01", "power_law_1.2"] = Field(
+    expert_skew: Literal["balanced", "power_law_1.01", "power_law_1.2", "random"] = Field(
         default="power_law_1.2", description=f"one of {', '.join(SKEWS)}"
     )
     batches: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1), AfterValidator(_distinct)] | None = (

@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cost_model.kernels import routing
+from search import loop
 from spaces.huggingface import load_architecture
 from spaces.parameters import parameters
+from studies import schema
 from studies.study import available_presets, bundled_workloads, load_study, parse_override, study_path
 
 PRESETS = {
@@ -263,6 +266,15 @@ def test_an_unknown_study_is_named(name, said):
     with pytest.raises(ValueError) as error:
         load_study(name)
     assert said in str(error.value)
+
+
+def test_the_names_a_study_may_use_are_those_that_work():
+    assert schema.SAMPLERS == loop.SAMPLERS
+    assert schema.SKEWS == routing.SKEWS
+    for name in schema.SAMPLERS:
+        assert load_study("agents", **{"search.sampler": name}).search.sampler == name
+    for name in schema.SKEWS:
+        assert load_study("agents", **{"serving.expert_skew": name}).serving.expert_skew == name
 
 
 def test_presets_are_commented_for_a_person():
