@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from reports.pricing import log_throughput
+from reports.mixing import SLACK, size, step_of, variant
+from reports.pricing import log_gain
 from reports.words import label
 from search.objective import ServingObjective
 from spaces.architecture import FIELDS, Architecture
 from spaces.formats import kv_code, recipe_code
-from spaces.parameters import parameters
 
 MOST_GROUPS = 8  # 256 mixtures; beyond, the axes that change least are taken together
 # fields that mean nothing without one another move together
@@ -88,7 +88,7 @@ def ablation(
     designs = [mixer.mixture(_fields(groups, s)) or design for s in subsets]
     designs[0], designs[-1] = reference, design
     codes = recipe_code(recipe), kv_code(kv_format)
-    values = log_throughput(objective, designs, *codes)
+    values = log_gain(objective, designs, *codes)
     losses = np.array([float(objective.losses(d, *codes).shape_loss) for d in designs])
     index = {subset: i for i, subset in enumerate(subsets)}
     changes = []
@@ -150,36 +150,9 @@ class _Mixer:
 
     def __init__(self, old: dict[str, Any], new: dict[str, Any], solved: str | None, align: int) -> None:
         self.old, self.new, self.solved = old, new, solved
-        self.step = align if solved in ("ffn", "expert_ffn") else 1
-        self.wanted = _size(old)
-        self.slack = max(abs(_size(new) / self.wanted - 1), 0.02) + 1e-9
+        self.step = step_of(solved, align)
+        self.slack = max(abs(size(new) / size(old) - 1), SLACK)
 
     def mixture(self, fields: frozenset[str]) -> Architecture | None:
         """The reference with some of the design's fields; None where no such model has the parameters."""
-        values = {name: self.new[name] if name in fields else self.old[name] for name in FIELDS}
-        if self.solved is not None:
-            solution = self._solution(values)
-            if solution is None:
-                return None
-            values[self.solved] = solution
-        try:
-            architecture = Architecture(**values)
-        except ValueError:  # fields that contradict each other: this mixture is no model
-            return None
-        return architecture if abs(_size(values) / self.wanted - 1) <= self.slack else None
-
-    def _solution(self, values: dict[str, Any]) -> int | None:
-        """The solved dimension: parameters are linear in it."""
-        assert self.solved is not None
-        low, high = (dict(values, **{self.solved: at}) for at in (64 * self.step, 128 * self.step))
-        try:
-            slope = (_size(high) - _size(low)) / (64 * self.step)
-            exact = 64 * self.step + (self.wanted - _size(low)) / slope
-        except (ValueError, ZeroDivisionError):
-            return None
-        whole = round(exact / self.step) * self.step
-        return whole if whole >= self.step else None
-
-
-def _size(values: dict[str, Any]) -> float:
-    return float(parameters(Architecture(**values)).non_embedding_total)
+        return variant(self.old, {name: self.new[name] for name in fields}, self.solved, self.step, slack=self.slack)

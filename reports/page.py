@@ -10,6 +10,7 @@ from plotly.offline import get_plotlyjs
 from reports.html import Safe, escape, join, script_json, tag
 from reports.lead import PROXY, Lead, cards, lead, limit_text, sentences, where
 from reports.payload import payload
+from reports.sections import sections
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("page_data.js", "page_table.js", "page_chart.js", "page_panel.js", "page.js")
@@ -73,7 +74,3 @@ def header(run: Any) -> Safe:
         ]
     )
 
-
-def sections(run: Any, found: Lead) -> list[Safe]:
-    """What follows the chart: why, guidelines, trust, provenance."""
-    return []

@@ -46,7 +46,7 @@ function cloudTraces(shown) {
     const part = drawn.filter((i) => P.within_ttft[i] === within);
     if (!part.length) continue;
     const tail = within ? "" : ", over the TTFT limit";
-    if (!by) traces.push(trace(part, { name: within ? "other designs and plans" : "over the TTFT limit", marker: { symbol, size: within ? 4.5 : 5.5, color: within ? "#8d97a6" : "#7b8594", opacity: within ? 0.32 : 0.6 } }));
+    if (!by) traces.push(trace(part, { name: within ? "other designs and plans" : "over TTFT limit", marker: { symbol, size: within ? 4.5 : 5.5, color: within ? "#8d97a6" : "#7b8594", opacity: within ? 0.32 : 0.6 } }));
     else if (by.words) {
       const words = [...new Set(part.map(by.value))].sort();
       words.forEach((w, k) => traces.push(trace(part.filter((i) => by.value(i) === w), { name: w + tail, marker: { symbol, size: 5.5, color: COLOURS[k % COLOURS.length], opacity: 0.6 } })));
@@ -72,19 +72,19 @@ function curve(indices, options) {
 }
 function drawChart() {
   const shown = [];
-  for (let i = 0; i < N; i++) if (inView(i) && designOf(i).id !== "reference" && i !== state.point) shown.push(i);
-  const traces = cloudTraces(shown);
+  for (let i = 0; i < N; i++) if (inView(i) && designOf(i).id !== "reference") shown.push(i);
+  const traces = cloudTraces(shown.filter((i) => i !== state.point));
   const named = shown.filter((i) => P.own[i] && P.within_ttft[i]);
   const formats = state.format === "all" ? FORMATS : [shownFormat()];
   formats.forEach((f, k) => {
-    const best = curve(named.filter((i) => formatOf(designOf(i)) === f), { name: formats.length > 1 ? `best of all designs, ${f}` : "best of all designs", line: { color: ORANGE, width: 1.6, dash: ["solid", "dot", "dash", "dashdot"][k % 4] }, marker: { size: 4, color: ORANGE } });
+    const best = curve(named.filter((i) => formatOf(designOf(i)) === f), { name: formats.length > 1 ? `best found, ${f}` : "best found", line: { color: ORANGE, width: 1.6, dash: ["solid", "dot", "dash", "dashdot"][k % 4] }, marker: { size: 4, color: ORANGE } });
     if (best) traces.push(best);
   });
   const references = D.designs.map((d, i) => i).filter((i) => D.designs[i].id === "reference" && formats.includes(formatOf(D.designs[i])));
   references.forEach((r, k) => {
     const points = ownPoints(r, state.cell);
     if (state.bands && points.length > 1) traces.push(bandTrace(frontierOf(points.filter((i) => P.within_ttft[i]), state.x, state.y), "#1a2230"));
-    const line = curve(points, { name: references.length > 1 ? `${D.reference}, ${formatOf(D.designs[r])}` : `${D.reference} (reference)`, line: { color: INK, width: 2.2, dash: "6px,4px" }, marker: { size: 7, color: INK, symbol: ["square", "diamond", "triangle-up", "x"][k % 4] } });
+    const line = curve(points, { name: references.length > 1 ? `${D.reference}, ${formatOf(D.designs[r])}` : D.reference, line: { color: INK, width: 2.2, dash: "6px,4px" }, marker: { size: 7, color: INK, symbol: ["square", "diamond", "triangle-up", "x"][k % 4] } });
     if (line) traces.push(line);
     const over = points.filter((i) => !P.within_ttft[i]);
     if (over.length) traces.push(trace(over, { name: "reference, over the TTFT limit", showlegend: false, marker: { size: 7, color: INK, symbol: "square-open" } }));
@@ -92,7 +92,7 @@ function drawChart() {
   if (state.design !== null) {
     const points = ownPoints(state.design, state.cell);
     if (state.bands && points.length > 1) traces.push(bandTrace(frontierOf(points.filter((i) => P.within_ttft[i]), state.x, state.y), BLUE));
-    const line = curve(points, { name: `selected: ${plain(D.designs[state.design].shape)}`, line: { color: BLUE, width: 3 }, marker: { size: 8, color: BLUE } });
+    const line = curve(points, { name: "selected design", line: { color: BLUE, width: 3 }, marker: { size: 8, color: BLUE } });
     if (line) traces.push(line);
     const over = points.filter((i) => !P.within_ttft[i]);
     if (over.length) traces.push(trace(over, { name: "selected, over the TTFT limit", showlegend: false, marker: { size: 8, color: BLUE, symbol: "circle-open", line: { width: 1.6 } } }));
