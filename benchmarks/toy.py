@@ -135,14 +135,12 @@ class ToyScorer:
         return seconds, batch / seconds / tp, fits
 
     def shape_loss(self, design: dict[str, np.ndarray]) -> np.ndarray:
-        active = (
-            design["attention"] + 3 * design["layers"] * design["top_k"] * design["hidden"] * design["expert_width"]
-        )
+        visited = design["top_k"] * design["expert_width"]
+        active = design["attention"] + 3 * design["layers"] * design["hidden"] * visited
         aspect = np.log(design["hidden"] / design["layers"] / 90)
-        return (
-            1.7 + 300 / active**0.28 + 0.012 * aspect**2 + 0.02 / design["kv_heads"] - 0.004 * np.log2(design["experts"])
-            + QUANT_LOSS[design["recipe"]] + KV_LOSS[design["kv_format"]]
-        )  # fmt: skip
+        shape = 1.7 + 300 / active**0.28 + 0.012 * aspect**2
+        heads = 0.02 / design["kv_heads"] - 0.004 * np.log2(design["experts"])
+        return shape + heads + QUANT_LOSS[design["recipe"]] + KV_LOSS[design["kv_format"]]
 
     def score(self, indices: np.ndarray) -> Scores:
         full = self.designs(indices)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from search.frontier import Scale, hypervolume_contributions, nondominated
+from search.frontier import Scale, Table, hypervolume_contributions, largest, loss_values, nondominated
+from search.scores import Scorer
 
 EVEN_SHARE = 0.3  # of the weight of parents: spread evenly, the rest by hypervolume contribution
 SPARE_PARENTS = 32  # least infeasible rows that serve as parents until one is feasible
+POINTS_PER_TRIAL = 64  # most points of one trial that its record keeps
 
 
 class Archive:
@@ -75,3 +77,15 @@ def group_contributions(losses: np.ndarray, groups: np.ndarray) -> np.ndarray:
         volume = hypervolume_contributions(losses[own], Scale.around(losses[own]))
         contributions[own] = volume / volume.sum() if volume.sum() > 0 else 1 / own.sum()
     return contributions
+
+
+def trial_points(scorer: Scorer, points: Table) -> np.ndarray:
+    """(p, 2 + objectives) trial, group and loss values of points; of a trial with many, those that cover most."""
+    losses = loss_values(points, scorer.objectives)
+    groups = points[scorer.group_by] if scorer.group_by else np.zeros(len(losses))
+    keep = np.ones(len(losses), dtype=bool)
+    trials, counts = np.unique(points["trial"], return_counts=True)
+    for trial in trials[counts > POINTS_PER_TRIAL]:
+        own = np.flatnonzero(points["trial"] == trial)
+        keep[np.delete(own, largest(losses[own], POINTS_PER_TRIAL))] = False
+    return np.column_stack([points["trial"], groups, losses])[keep]

@@ -11,15 +11,15 @@ import numpy as np
 import optuna
 from optuna.samplers import BaseSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
 
-from search.frontier import largest, loss_values, merge, take
+from search.archive import trial_points
+from search.frontier import merge, take
 from search.parameters import parameters, row_of
 from search.sampler import FrontierSampler
 from search.scores import Scorer, Scores
-from search.state import Progress, SearchState, new_state, record
+from search.state import Progress, SearchState, experimental, new_state, record
 from search.terminal import postponed_interrupt, progress_bar
 
 SAMPLERS = ("frontier", "nsga2", "tpe", "random", "qmc")
-POINTS_PER_TRIAL = 64  # most points of one trial that its record keeps for the sampler
 POPULATION = 50  # of NSGA-II, Optuna's default
 
 
@@ -133,7 +133,8 @@ def proposer(state: SearchState, number: int) -> BaseSampler:
         case "random":
             return RandomSampler(seed=seed)
         case "qmc":  # one sequence: its position is kept in the study
-            return QMCSampler(seed=state.seed, independent_sampler=RandomSampler(seed=seed))
+            with experimental():
+                return QMCSampler(seed=state.seed, independent_sampler=RandomSampler(seed=seed))
     raise ValueError(f"sampler = {state.sampler!r}; valid: {', '.join(SAMPLERS)}")
 
 
@@ -191,15 +192,8 @@ def tell(
 
 
 def new_points(state: SearchState) -> np.ndarray:
-    """(p, 2 + objectives) trial, group and loss values of the points that the batch in hand put on the frontier."""
+    """Points (see `trial_points`) that the batch in hand put on the frontier."""
     if state.frontier is None:
         return np.zeros((0, 2 + len(state.scorer.objectives)))
-    points = take(state.frontier, state.frontier["trial"] >= state.progress.trials)
-    losses = loss_values(points, state.scorer.objectives)
-    groups = points[state.scorer.group_by] if state.scorer.group_by else np.zeros(len(losses))
-    rows = np.column_stack([points["trial"], groups, losses])
-    trials, counts = np.unique(points["trial"], return_counts=True)
-    for trial in trials[counts > POINTS_PER_TRIAL]:
-        own = np.flatnonzero(rows[:, 0] == trial)
-        rows = np.delete(rows, np.setdiff1d(own, own[largest(rows[own, 2:], POINTS_PER_TRIAL)]), axis=0)
-    return rows
+    new = state.frontier["trial"] >= state.progress.trials
+    return trial_points(state.scorer, take(state.frontier, new))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,14 @@ from search.sampler import POINTS
 from search.scores import Scorer
 
 STUDY = "search"  # name of the one study of the in-memory storage
+
+
+@contextmanager
+def experimental() -> Iterator[None]:
+    """Use what Optuna has called experimental for years (metric names, QMC, heartbeats) without its warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        yield
 
 
 @dataclass
@@ -120,9 +129,8 @@ def new_state(scorer: Scorer, sampler: str, seed: int, batch: int) -> SearchStat
     study = optuna.create_study(
         storage=storage, study_name=STUDY, directions=["minimize"] * len(scorer.value_names), sampler=None
     )
-    with warnings.catch_warnings():  # named axes in Optuna's plots; experimental since 3.2
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names(list(scorer.value_names))
+    with experimental():
+        study.set_metric_names(list(scorer.value_names))  # for Optuna's plots
     return SearchState(scorer, sampler, seed, batch, study, storage, axis_distributions(scorer.space))
 
 

@@ -1,0 +1,88 @@
+"""One of many workers on a shared Optuna storage: `study.optimize` over the same scorer, one trial after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
+
+from search.archive import trial_points
+from search.frontier import Table, merge
+from search.parameters import Grid, axis_distributions, row_of
+from search.sampler import POINTS, FrontierSampler
+from search.scores import Scorer
+from search.state import experimental
+
+HEARTBEAT_SECONDS, GRACE_SECONDS = 30, 90  # a worker silent for the grace period has died
+RETRIES = 2  # of a dead worker's trial, with the same parameters
+
+
+def open_study(
+    scorer: Scorer, url: str, name: str, seed: int, heartbeat: int = HEARTBEAT_SECONDS, grace: int = GRACE_SECONDS
+) -> optuna.Study:
+    """The shared study `name` of a storage, made where it does not exist.
+
+    Args:
+        url: of a database, e.g. postgresql+psycopg://user@host/database. seed: different for each worker.
+    """
+    with experimental():
+        storage = RDBStorage(
+            url,
+            heartbeat_interval=heartbeat,
+            grace_period=grace,
+            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),
+        )
+    sampler = FrontierSampler(axis_distributions(scorer.space), scorer.feasible, scorer.canonical, seed=seed, batch=1)
+    return optuna.create_study(
+        storage=storage,
+        study_name=name,
+        sampler=sampler,
+        directions=["minimize"] * len(scorer.value_names),
+        load_if_exists=True,
+    )
+
+
+def work(
+    scorer: Scorer,
+    study: optuna.Study,
+    trials: int | None = None,
+    seconds: float | None = None,
+    on_trial: Callable[[Table], None] | None = None,
+) -> Table | None:
+    """Price trials until so many are done, time is up, or the worker is stopped; None and None: for ever.
+
+    Args:
+        on_trial: called after each trial with this worker's frontier, to write it beside the other workers'.
+
+    Returns:
+        The frontier of this worker's own trials, None where none was feasible; the storage holds trials only.
+    """
+    grid = axis_distributions(scorer.space)
+    frontier: list[Table] = []
+
+    def objective(trial: optuna.Trial) -> list[float]:
+        row = row_of(grid, {name: suggest(trial, grid, name) for name in grid})
+        scores = scorer.score(np.array([row]))
+        for name, value in zip(scorer.constraint_names, scores.violations[0].tolist(), strict=True):
+            trial.set_constraint(name, value)
+        trial.set_user_attr(POINTS, trial_points(scorer, scores.points)[:, 1:].tolist())
+        points = {**scores.points, "trial": np.full(len(scores.points["trial"]), trial.number)}
+        frontier[:] = [merge([*frontier, points], scorer.objectives, scorer.group_by)]
+        if on_trial:
+            on_trial(frontier[0])
+        return scores.values[0].tolist()
+
+    study.optimize(objective, n_trials=trials, timeout=seconds)
+    return frontier[0] if frontier else None
+
+
+def suggest(trial: optuna.Trial, grid: Grid, name: str) -> Any:
+    """The trial's value of a parameter."""
+    distribution = grid[name]
+    if isinstance(distribution, CategoricalDistribution):
+        return trial.suggest_categorical(name, distribution.choices)
+    return trial.suggest_int(name, distribution.low, distribution.high)
