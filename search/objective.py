@@ -201,9 +201,19 @@ class ServingObjective:
         return throughput_at_targets(*rates, eligible, self.targets, cell.steps)
 
     def feasible(self, indices: np.ndarray) -> np.ndarray:
-        """(n,) bool: outer rows with at least one design inside budget and envelope; prices nothing."""
+        """(n,) bool: outer rows with at least one design inside budget, envelope and loss limits; prices nothing."""
         full, per_trial = self.expand(np.asarray(indices))
-        return self.space.decode(full).feasible.reshape(-1, per_trial).any(axis=1)
+        proposals = self.space.decode(full)
+        good = np.array(proposals.feasible)
+        rows = np.flatnonzero(good)
+        part = proposals.architecture.take(rows), proposals.recipe[rows], proposals.kv_format[rows]
+        good[rows] = (self.loss_excess(self.losses(*part)) <= 0).all(axis=1)
+        return good.reshape(-1, per_trial).any(axis=1)
+
+    def loss_excess(self, loss: PredictedLoss) -> np.ndarray:
+        """(n, 2) by how much designs exceed the limits of shape_loss and quant_loss."""
+        limits = self.reference_loss.shape_loss + self.limits.tolerance_nats, self.limits.max_quant_nats
+        return np.stack([_excess(loss.shape_loss, limits[0]), _excess(loss.quant_loss, limits[1])], axis=1)
 
     def canonical(self, rows: np.ndarray) -> np.ndarray:
         """Outer rows with axes that do not concern a design at index 0: equal rows are the same trial."""
@@ -227,8 +237,7 @@ class ServingObjective:
         loss = self.losses(proposals.architecture, proposals.recipe, proposals.kv_format)
         violations = np.zeros((len(full), len(CONSTRAINTS)))
         violations[:, 0] = proposals.violation
-        violations[:, 1] = _excess(loss.shape_loss, self.reference_loss.shape_loss + self.limits.tolerance_nats)
-        violations[:, 2] = _excess(loss.quant_loss, self.limits.max_quant_nats)
+        violations[:, 1:3] = self.loss_excess(loss)
         admissible = np.flatnonzero((violations <= 0).all(axis=1))
         # designs that are not priced count as the reference, worsened by what they miss: finite, and last by constraint
         values = np.add.outer(violations.sum(axis=1), self._baseline)
