@@ -23,8 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import serving_report  # noqa: E402
-from benchmarks.serving_rows import batches, illegal, read_rows, refusals  # noqa: E402
-from cost_model.memory import memory  # noqa: E402
+from benchmarks.serving_rows import batches, illegal, read_rows, refusals, slots  # noqa: E402
 from cost_model.prediction import predict  # noqa: E402
 from spaces.deployment import FIELDS, unchecked  # noqa: E402
 
@@ -59,14 +58,10 @@ def priced(rows: pd.DataFrame) -> pd.DataFrame:
 def price(batch: Any, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(TPOT, TTFT, output tokens/s/GPU) of the rows; users beyond what memory holds wait for a slot."""
     plan = batch.deployment
-    held = memory(batch.architecture, batch.recipe, plan, batch.workload, batch.gpu, batch.kv_format)
-    least = np.asarray(plan.attention_dp) * plan.pp
-    slots = np.where(
-        np.asarray(plan.disaggregated), plan.batch, np.minimum(plan.batch, np.maximum(held.largest_batch, least))
-    )
-    running = unchecked({**{name: getattr(plan, name) for name in FIELDS}, "batch": slots.astype(np.int64)})
+    held = slots(batch)
+    running = unchecked({**{name: getattr(plan, name) for name in FIELDS}, "batch": held})
     p = predict(batch.architecture, batch.recipe, running, batch.workload, batch.gpu, batch.kv_format)
-    wait = (np.asarray(plan.batch) / slots - 1.0) * p.e2e_s
+    wait = (np.asarray(plan.batch) / held - 1.0) * p.e2e_s
     median = (rows.get("latency_stat", pd.Series("", rows.index)) == "median").to_numpy()
     shape = len(rows)
     return (

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cost_model.accelerator import Accelerator, load_accelerator
+from cost_model.memory import memory
 from spaces.architecture import Architecture
 from spaces.deployment import Deployment, legal
 from spaces.formats import RECIPES
@@ -71,6 +72,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     )
     rows["model_class"] = [model_class(name) for name in rows.model_shape]
     rows["day"] = rows.date.astype(str).str.slice(0, 10).where(rows.date.notna(), "")
+    rows["day"] = rows.day.str.replace(r"^(\d{4})/.*", r"\1", regex=True)
     rows["release"] = rows.get("framework_version", pd.Series("", rows.index)).fillna("").astype(str)
     return rows
 
@@ -156,13 +158,13 @@ def deployment(rows: pd.DataFrame) -> Deployment:
     )
 
 
-def batches(rows: pd.DataFrame) -> Iterator[Batch]:
-    """The rows (none refused) in groups that one call of `predict` prices."""
-    columns = ["model_shape", "gpu", "engine", "precision_weights", "load", "disaggregated", "release", "day"]
+def batches(rows: pd.DataFrame, by: tuple[str, ...] = ("release", "day")) -> Iterator[Batch]:
+    """The rows (none refused) in groups that one call of `predict` prices, split by the columns `by` as well."""
+    columns = ["model_shape", "gpu", "engine", "precision_weights", "load", "disaggregated", *by]
     kv = rows.get("precision_kv", pd.Series(np.nan, rows.index)).fillna("").replace("fp16", "bf16").astype(str)
     for key, part in rows.assign(kv=kv).groupby([*columns, "kv"], dropna=False):
         named = dict(zip([*columns, "kv"], key, strict=True))
-        gpu = accelerator(named["gpu"], named["engine"], named["release"], named["day"])
+        gpu = accelerator(named["gpu"], named["engine"], named.get("release", ""), named.get("day", ""))
         chosen = recipe(named["model_shape"], str(named["precision_weights"])) or ""
         yield Batch(
             part.index.to_numpy(),
@@ -178,10 +180,17 @@ def batches(rows: pd.DataFrame) -> Iterator[Batch]:
 
 @cache
 def accelerator(gpu: str, engine: str, release: str, day: str) -> Accelerator:
-    """The GPU under the engine's release of that version, or of that day where the version is blank."""
-    return load_accelerator(
-        NAMES["gpus"][gpu], engine=NAMES["engines"][engine] + (f":{release or day}" if release or day else "")
-    )
+    """The GPU under the engine's release of that version, or nearest to that day where the version says nothing."""
+    asked = f":{release}" * bool(release) + f"@{day}" * bool(release and day) + f":{day}" * bool(day and not release)
+    return load_accelerator(NAMES["gpus"][gpu], engine=NAMES["engines"][engine] + asked)
+
+
+def slots(batch: Batch) -> np.ndarray:
+    """(rows,) sequences that run at once: the users asked for, or as many as memory holds; the others wait."""
+    plan = batch.deployment
+    held = memory(batch.architecture, batch.recipe, plan, batch.workload, batch.gpu, batch.kv_format)
+    most = np.maximum(held.largest_batch, np.asarray(plan.attention_dp) * plan.pp)
+    return np.where(plan.disaggregated, plan.batch, np.minimum(plan.batch, most)).astype(np.int64)
 
 
 def illegal(batch: Batch) -> np.ndarray:

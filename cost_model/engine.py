@@ -6,9 +6,9 @@ An engine file holds defaults and, because software is not one thing, tables tha
     [generation.hopper]                  # replaces constants on a GPU generation ...
     [gpu.h200-sxm]                       # ... or on one GPU
     [[release]]                          # what changed over time
-    version = "0.17.0"                   # matched anywhere in the version asked for
-    date = "2026-03-01"                  # from this day on
-    release_factor = 1.04                # step time relative to the newest release
+    version = "0.17.0"                   # matched anywhere in the version asked for; "" where only the date is known
+    date = "2026-03-01"
+    gpu.h200-sxm = { release_factor = 1.04 }
 
 Fitted tables carry source, rows and errors under [fit]; benchmarks/calibrate_engines.py writes them.
 """
@@ -18,10 +18,14 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass, field, fields
+from datetime import date
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from spaces.formats import RECIPE_FFN, WEIGHT_BYTES, recipe_code
+import numpy as np
+
+from spaces.formats import FORMATS, RECIPE_FFN, WEIGHT_BYTES, recipe_code
 
 _DIRECTORY = Path(__file__).parent / "engines"
 
@@ -33,14 +37,15 @@ class Engine:
     Attributes:
         name: engine. version, date: of the release whose constants these are. note: what was assumed ("" if nothing).
         step_overhead_s: host gap of one step that the GPU waits for (scheduling, sampling, launch).
-        layer_overhead_s: small kernels and launch gaps of one layer not priced by name.
+        layer_overhead_s, moe_layer_overhead_s: small kernels and launch gaps of any layer and of an MoE layer that are
+            not priced by name, less what back-to-back launches overlap (negative where that is more).
         sequence_overhead_s: host work per sequence in a step.
         prefill_overhead_s: extra host work of a step that starts prompts.
         first_token_s: from a request's arrival to its first step, and from its token to the client.
-        linear_factor, attention_factor, ffn_factor, experts_factor, communication_factor: seconds in a running engine
-            over seconds of the same kernel measured alone.
+        linear_factor, experts_factor: (formats,) seconds in a running engine over seconds of the same kernel measured
+            alone, by weight format. attention_factor, communication_factor: likewise.
         prefill_factor: the same for the part of a step that prompts add.
-        release_factor: step time relative to the newest release.
+        release_factor: seconds of every kernel under this release over those under the GPU's typical one.
         kernels: which calibration family this engine's kernels belong to.
         all_reduce_launch: graph or eager, the launch mode of its collectives in decode.
         memory_fraction: share of device memory that the engine may fill.
@@ -49,6 +54,7 @@ class Engine:
         tokens_per_block: KV page size.
         mixed_steps: prompts and decoding sequences share passes (False: prompts run in passes of their own).
         windowed_kv: the engine frees KV that left the window (False: it keeps the whole context).
+        fused_quantisation: formats whose activations are quantised inside the norm, attention or gate before a GEMM.
         quantised_kv_format: KV format it picks for checkpoints with weights of 8 bits or fewer.
     """
 
@@ -57,13 +63,13 @@ class Engine:
     date: str
     step_overhead_s: float
     layer_overhead_s: float
+    moe_layer_overhead_s: float
     sequence_overhead_s: float
     prefill_overhead_s: float
     first_token_s: float
-    linear_factor: float
+    linear_factor: Any
+    experts_factor: Any
     attention_factor: float
-    ffn_factor: float
-    experts_factor: float
     communication_factor: float
     prefill_factor: float
     release_factor: float
@@ -76,8 +82,14 @@ class Engine:
     windowed_kv: bool
     mixed_steps: bool
     quantised_kv_format: str
+    fused_quantisation: list[str]
     note: str = ""
     fit: dict[str, Any] = field(repr=False, default_factory=dict)
+
+    @cached_property
+    def fused(self) -> np.ndarray:
+        """(formats,) bool: no quantisation kernel of its own before a GEMM."""
+        return np.array([form in self.fused_quantisation for form in FORMATS])
 
     def default_kv_format(self, recipe: Any) -> str:
         """The KV format the engine picks for a checkpoint of this recipe."""
@@ -85,7 +97,8 @@ class Engine:
         return self.quantised_kv_format if quantised else "bf16"
 
 
-CONSTANTS = tuple(f.name for f in fields(Engine) if f.type in ("float", "int", "bool", "str"))
+CONSTANTS = tuple(f.name for f in fields(Engine) if f.name != "fit")
+BY_FORMAT = ("linear_factor", "experts_factor")
 
 
 def available() -> tuple[str, ...]:
@@ -97,38 +110,65 @@ def load_engine(name: str | Path, generation: str = "", gpu: str = "") -> Engine
     """Read an engine by bundled name or TOML path, as it runs on a GPU.
 
     Args:
-        name: "vllm", a path ending in .toml, or either with a release: "vllm:0.17.0", "vllm:2026-03-01".
-            An unknown version takes the newest release, a day the release of that day; `note` says so.
+        name: "vllm", a path ending in .toml, or either with a release: "vllm:0.17.0", "vllm:2026-03-01", or both,
+            "vllm:0.17.0@2026-03-01". An unknown version takes the release nearest in date, or the newest; `note` says so.
         generation, gpu: of the GPU, for constants that depend on it.
     Raises:
         ValueError: unknown engine, or an unknown or missing key.
     """
-    base, _, release = str(name).partition(":")
+    base, _, asked = str(name).partition(":")
     path = Path(base) if base.endswith(".toml") else _DIRECTORY / f"{base}.toml"
     if not path.is_file():
         raise ValueError(f"unknown engine {base!r}; valid: {', '.join(available())}, or a path to a .toml file")
-    data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    values = {key: value for key, value in data.items() if not isinstance(value, dict | list)}
-    values |= data.get("generation", {}).get(generation, {}) | data.get("gpu", {}).get(gpu, {})
-    values |= _released(data.get("release", []), release)
+    data = _read(path)
+    values = {key: value for key, value in data.items() if key not in ("generation", "gpu", "release", "fit")}
+    own = dict(data.get("gpu", {}).get(gpu, {}))
+    fit = {**data.get("fit", {}), **own.pop("fit", {})}
+    for refined in (data.get("generation", {}).get(generation, {}), own):
+        _refine(values, refined)
+    releases = [row for row in data.get("release", []) if gpu in row["gpu"]]
+    values |= _released(releases, gpu, asked)
+    for name_ in BY_FORMAT:
+        table = values.get(name_, {})
+        values[name_] = np.array([table.get(form, table.get("other", 1.0)) for form in FORMATS])
     wrong = sorted((set(values) ^ set(CONSTANTS)) - {"note"})
     if wrong:
         raise ValueError(f"{path}: key {wrong[0]!r} is {'unknown' if wrong[0] in values else 'missing'}")
-    return Engine(**values, fit=data.get("fit", {}))
+    return Engine(**values, fit=fit)
 
 
-def _released(releases: list[dict[str, Any]], asked: str) -> dict[str, Any]:
+@cache
+def _read(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def _refine(values: dict[str, Any], refined: dict[str, Any]) -> None:
+    """Replace constants; tables by format entry by entry."""
+    for name, value in refined.items():
+        values[name] = {**values.get(name, {}), **value} if name in BY_FORMAT else value
+
+
+def _released(releases: list[dict[str, Any]], gpu: str, asked: str) -> dict[str, Any]:
     """Constants of the release of that version or day; the newest where none is asked for."""
     if not releases:
-        return {"note": f"release {asked!r}: no dated constants"} if asked else {}
+        return {"note": f"no dated constants on this GPU: release {asked!r} not told apart"} if asked else {}
+    version, _, day = asked.partition("@")
+    if re.fullmatch(r"\d{4}(-\d\d){0,2}", version):
+        version, day = "", version
+    named = [row for row in releases if row["version"] and row["version"] in version]
     ordered = sorted(releases, key=lambda row: row["date"])
-    if not asked:
-        return ordered[-1]
-    day = re.fullmatch(r"\d{4}(-\d\d)?(-\d\d)?", asked)
-    if day:
-        earlier = [row for row in ordered if row["date"] <= asked]
-        return earlier[-1] if earlier else {**ordered[0], "note": f"{asked} is before the oldest release known"}
-    named = [row for row in ordered if row["version"] in asked]
+    row, note = ordered[-1], ""
     if named:
-        return named[-1]
-    return {**ordered[-1], "note": f"unknown version {asked!r}: constants of {ordered[-1]['version']}"}
+        row = max(named, key=lambda row: len(row["version"]))
+    elif day:
+        row = min(ordered, key=lambda row: abs(_days(row["date"]) - _days(day)))
+        note = f"unknown version {version!r}: constants of {row['date']}" if version else ""
+    elif version:
+        note = f"unknown version {version!r}: constants of {row['version'] or row['date']}"
+    return {"version": row["version"], "date": row["date"], "note": note, **row["gpu"][gpu]}
+
+
+def _days(text: str) -> int:
+    """Days of an ISO date, the middle of a month or year where it names no day."""
+    year, month, day = (*(int(part) for part in text.split("-")), 0, 0)[:3]
+    return date(year, month or 6, day or 15).toordinal()

@@ -1,7 +1,7 @@
 """Seconds that one pass spends in every layer, as functions of plan-side keys (see `grid.gathered`).
 
 Each function takes arrays of keys (shards and tokens), broadcasts them against the designs, and returns seconds of
-all layers of a kind: factors of the engine included, pipeline stages not.
+all layers of a kind, before the engine's factors and the cut into pipeline stages.
 """
 
 from __future__ import annotations
@@ -42,39 +42,48 @@ def attention_side(design: Design, tp: Any, kvp: Any, tokens: Any, sampled: Any)
     """
     a, gpu = design.architecture, design.gpu
     layers = np.asarray(a.layers)
-    linear = (mla_linears if np.any(a.is_mla) else gqa_linears)(design, tp, kvp, tokens)
+    linears = (mla_linears if np.any(a.is_mla) else gqa_linears)(design, tp, kvp, tokens)
     ranks = tp * kvp
     message = 2.0 * tokens * a.hidden
     reduce = kernels.all_reduce(gpu, message, ranks, launch=gpu.engine.all_reduce_launch) if np.any(ranks > 1) else 0.0
     # a parallel block sums attention and FFN before its one all-reduce, which `feed_forward` counts
     count = np.where(a.parallel_block, 0, layers) if np.any(a.parallel_block) else layers
     return (
-        gpu.engine.linear_factor * layers * linear,
-        gpu.engine.communication_factor * count * reduce,
+        layers * linears,
+        count * reduce,
         lm_head(design, tp, sampled),
         layers * small_operations(design, ranks, tokens),
     )
 
 
+def linear(design: Design, tokens: Any, n: Any, k: Any, code: Any) -> Any:
+    """A GEMM whose activations the engine may quantise inside the kernel before it (`fused_quantisation`)."""
+    fused = design.gpu.engine.fused[code]
+    if np.all(fused == np.ravel(fused)[0]):
+        return kernels.gemm(design.gpu, tokens, n, k, code, quantise_activations=not np.all(fused))
+    both = (kernels.gemm(design.gpu, tokens, n, k, code, quantise_activations=alone) for alone in (False, True))
+    return np.where(fused, *both)
+
+
 def gqa_linears(design: Design, tp: Any, kvp: Any, tokens: Any) -> Any:
     """QKV and output projections; every rank holds at least one KV head, and Helix ranks all hold QKV."""
-    a, gpu, code = design.architecture, design.gpu, design.attention_format
+    a, code = design.architecture, design.attention_format
     kv_heads = np.maximum(np.ceil(np.asarray(a.kv_heads) / tp), 1.0)
     width = (a.heads / tp + 2.0 * kv_heads) * a.head_dim
-    return kernels.gemm(gpu, tokens, width, a.hidden, code) + kernels.gemm(
-        gpu, tokens, a.hidden, np.asarray(a.heads) * a.head_dim / (tp * kvp), code
+    return linear(design, tokens, width, a.hidden, code) + linear(
+        design, tokens, a.hidden, np.asarray(a.heads) * a.head_dim / (tp * kvp), code
     )
 
 
 def mla_linears(design: Design, tp: Any, kvp: Any, tokens: Any) -> Any:
     """Down-projections (whole on every rank), query up-projection, output projection."""
-    a, gpu, code = design.architecture, design.gpu, design.attention_format
+    a, code = design.architecture, design.attention_format
     rank = np.where(np.asarray(a.q_lora_rank) > 0, a.q_lora_rank, a.hidden)
     down = np.asarray(a.q_lora_rank) + a.kv_lora_rank + a.qk_rope_head_dim
     return (
-        kernels.gemm(gpu, tokens, down, a.hidden, code)
-        + kernels.gemm(gpu, tokens, np.asarray(a.heads) * a.query_dim / tp, rank, code)
-        + kernels.gemm(gpu, tokens, a.hidden, np.asarray(a.heads) * a.v_head_dim / (tp * kvp), code)
+        linear(design, tokens, down, a.hidden, code)
+        + linear(design, tokens, np.asarray(a.heads) * a.query_dim / tp, rank, code)
+        + linear(design, tokens, a.hidden, np.asarray(a.heads) * a.v_head_dim / (tp * kvp), code)
     )
 
 
@@ -84,15 +93,15 @@ def mla_absorbed(design: Design, tp: Any, tokens: Any) -> tuple[Any]:
     heads = np.asarray(a.heads) / tp
     into = kernels.batched_gemm(gpu, heads, tokens, a.kv_lora_rank, a.qk_nope_head_dim, BF16)
     out = kernels.batched_gemm(gpu, heads, tokens, a.v_head_dim, a.kv_lora_rank, BF16)
-    return (gpu.engine.linear_factor * np.asarray(a.layers) * (into + out),)
+    return (np.asarray(a.layers) * (into + out),)
 
 
 def mla_expanded(design: Design, tp: Any, tokens: Any) -> tuple[Any]:
     """Keys and values of prompt tokens, expanded from their latents."""
     a = design.architecture
     width = np.asarray(a.heads) * (np.asarray(a.qk_nope_head_dim) + a.v_head_dim) / tp
-    expand = kernels.gemm(design.gpu, tokens, width, a.kv_lora_rank, design.attention_format)
-    return (design.gpu.engine.linear_factor * np.asarray(a.layers) * expand,)
+    expand = linear(design, tokens, width, a.kv_lora_rank, design.attention_format)
+    return (np.asarray(a.layers) * expand,)
 
 
 def decode_core(design: Design, tp: Any, kvp: Any, batch: Any, queries: Any, context: Any) -> tuple[Any]:
@@ -102,7 +111,7 @@ def decode_core(design: Design, tp: Any, kvp: Any, batch: Any, queries: Any, con
     if np.any(a.is_mla):
         dims = (a.kv_lora_rank, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim)
         one = kernels.mla_decode(gpu, batch, local, heads, *dims, kv_format=kv, queries=queries)
-        return (gpu.engine.attention_factor * np.asarray(a.layers) * one,)
+        return (np.asarray(a.layers) * one,)
     kv_heads = np.maximum(np.ceil(np.asarray(a.kv_heads) / tp), 1.0)
 
     def core(window: Any) -> Any:
@@ -110,7 +119,7 @@ def decode_core(design: Design, tp: Any, kvp: Any, batch: Any, queries: Any, con
             gpu, batch, local, heads, kv_heads, a.head_dim, kv_format=kv, window=window, queries=queries
         )
 
-    return (gpu.engine.attention_factor * _over_windows(a, core),)
+    return (_over_windows(a, core),)
 
 
 def prefill_core(design: Design, tp: Any, prompts: Any, tokens: Any, past: Any) -> tuple[Any]:
@@ -120,7 +129,7 @@ def prefill_core(design: Design, tp: Any, prompts: Any, tokens: Any, past: Any) 
     if np.any(a.is_mla):
         dims = (a.kv_lora_rank, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim)
         one = kernels.mla_prefill(gpu, prompts, tokens, heads, *dims, kv_format=kv, past=past)
-        return (gpu.engine.attention_factor * np.asarray(a.layers) * one,)
+        return (np.asarray(a.layers) * one,)
     kv_heads = np.maximum(np.ceil(np.asarray(a.kv_heads) / tp), 1.0)
 
     def core(window: Any) -> Any:
@@ -128,7 +137,7 @@ def prefill_core(design: Design, tp: Any, prompts: Any, tokens: Any, past: Any) 
             gpu, prompts, tokens, heads, kv_heads, a.head_dim, kv_format=kv, window=window, past=past
         )
 
-    return (gpu.engine.attention_factor * _over_windows(a, core),)
+    return (_over_windows(a, core),)
 
 
 def _over_windows(a: Architecture, core: Any) -> Any:
@@ -149,10 +158,10 @@ def feed_forward(design: Design, group: Any, dp: Any, ffn_tp: Any, ep: Any, spar
         (FFN seconds, communication seconds).
     """
     a, gpu = design.architecture, design.gpu
-    wire = gpu.engine.communication_factor * np.asarray(a.layers) * ffn_wire(design, group, dp, ep, tokens)
+    wire = np.asarray(a.layers) * ffn_wire(design, group, dp, ep, tokens)
     layers = np.asarray(a.layers)
     if not np.any(a.is_moe):
-        return gpu.engine.ffn_factor * layers * dense_ffn(design, a.ffn, ffn_tp, tokens * dp), wire
+        return layers * dense_ffn(design, a.ffn, ffn_tp, tokens * dp), wire
     moe = a.moe_layers
     # spare replicas go to the hottest experts, which evens the ranks out (EPLB)
     skew = design.skew if not np.any(spare > 0) else np.where(spare > 0, 0, design.skew)
@@ -170,18 +179,18 @@ def feed_forward(design: Design, group: Any, dp: Any, ffn_tp: Any, ep: Any, spar
         skew=skew,
     )
     router = kernels.gemm(gpu, tokens, a.experts, a.hidden, BF16)
-    seconds = moe * (gpu.engine.experts_factor * routed + gpu.engine.linear_factor * router)
+    seconds = moe * (routed + router)
     for width, count in ((a.shared_width, moe), (np.asarray(a.ffn), layers - moe)):
         if np.any((width > 0) & (count > 0)):
             part = dense_ffn(design, np.maximum(width, 1), group, tokens)
-            seconds = seconds + gpu.engine.ffn_factor * np.where(width > 0, count, 0) * part
+            seconds = seconds + np.where(width > 0, count, 0) * part
     return seconds, wire
 
 
 def dense_ffn(design: Design, width: Any, shard: Any, tokens: Any) -> Any:
-    a, gpu, code = design.architecture, design.gpu, design.ffn_format
-    up = kernels.gemm(gpu, tokens, (np.asarray(a.ffn_matrices) - 1) * np.asarray(width) / shard, a.hidden, code)
-    return up + kernels.gemm(gpu, tokens, a.hidden, np.asarray(width) / shard, code)
+    a, code = design.architecture, design.ffn_format
+    up = linear(design, tokens, (np.asarray(a.ffn_matrices) - 1) * np.asarray(width) / shard, a.hidden, code)
+    return up + linear(design, tokens, a.hidden, np.asarray(width) / shard, code)
 
 
 def ffn_wire(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
@@ -227,7 +236,7 @@ def helix_exchange(design: Design, tp: Any, kvp: Any, tokens: Any) -> tuple[Any]
     width = 2.0 * np.where(a.is_mla, a.kv_lora_rank, a.head_dim) + 8.0
     partial = tokens * np.asarray(a.heads) / tp * width
     exchange = np.where(kvp > 1, kernels.reduce_scatter(gpu, partial, np.maximum(kvp, 2)), 0.0)
-    return (gpu.engine.communication_factor * np.asarray(a.layers) * exchange,)
+    return (np.asarray(a.layers) * exchange,)
 
 
 def lm_head(design: Design, tp: Any, rows: Any) -> Any:
@@ -237,7 +246,7 @@ def lm_head(design: Design, tp: Any, rows: Any) -> Any:
     logits = rows * np.asarray(a.vocab)
     gather = kernels.all_gather(gpu, 2.0 * logits, tp) if np.any(tp > 1) else 0.0
     sample = kernels.elementwise(gpu, 8.0 * logits)  # bf16 in, fp32 out, read once more for the maximum
-    return gpu.engine.linear_factor * head + gpu.engine.communication_factor * gather + sample
+    return head + gather + sample
 
 
 def small_operations(design: Design, shard: Any, tokens: Any) -> Any:

@@ -10,27 +10,32 @@ import numpy as np
 from cost_model import kernels, serving
 from cost_model.layer import Design
 from cost_model.memory import kv_bytes_per_sequence_gpu, prefill_chunk
-from cost_model.step import COMPONENTS, Seconds, Tokens, forward
+from cost_model.step import COMPONENTS, Forward, Seconds, Tokens, forward
 from spaces.deployment import FIELDS, Deployment, unchecked
 from spaces.workload import Workload
 
 
 def steady_state(
-    design: Design, plan: Deployment, workload: Workload, sequences: Any
+    design: Design, plan: Deployment, workload: Workload, sequences: Any, forward: Forward = forward
 ) -> tuple[serving.Steady, Seconds]:
-    """The steady state with `sequences` users per attention-DP rank and micro-batch, and its mean pass by component."""
+    """The steady state with `sequences` users per attention-DP rank and micro-batch, and its mean pass by component.
+
+    `forward` prices passes; a fit hands in one that remembers their kernel seconds.
+    """
     split = np.asarray(plan.disaggregated)
     if not np.any(split):
-        return _aggregated(design, plan, workload, sequences)
+        return _aggregated(design, plan, workload, sequences, forward)
     if np.all(split):
-        return _disaggregated(design, plan, workload, sequences)
-    apart, seconds = _disaggregated(design, plan, workload, sequences)
-    together, parts = _aggregated(design, plan, workload, sequences)
+        return _disaggregated(design, plan, workload, sequences, forward)
+    apart, seconds = _disaggregated(design, plan, workload, sequences, forward)
+    together, parts = _aggregated(design, plan, workload, sequences, forward)
     merged = (np.where(split, getattr(apart, f.name), getattr(together, f.name)) for f in fields(serving.Steady))
     return serving.Steady(*merged), {name: np.where(split, seconds[name], parts[name]) for name in COMPONENTS}
 
 
-def _aggregated(design: Design, plan: Deployment, workload: Workload, sequences: Any) -> tuple[serving.Steady, Seconds]:
+def _aggregated(
+    design: Design, plan: Deployment, workload: Workload, sequences: Any, forward: Forward
+) -> tuple[serving.Steady, Seconds]:
     engine, static = design.gpu.engine, workload.load == "static"
     isl, osl = workload.isl, workload.osl
     chunk = _mixed_chunk(plan, workload, design, sequences)
@@ -39,11 +44,14 @@ def _aggregated(design: Design, plan: Deployment, workload: Workload, sequences:
     parts, more = forward(design, plan, [decode, prompt])
     parts = _drafted(design, plan, parts)
     if static:
-        state = serving.static(_total(parts), _total(more), sequences, isl, osl, chunk, _yielded(plan))
+        state = serving.static(
+            _total(parts), engine.prefill_factor * _total(more), sequences, isl, osl, chunk, _yielded(plan)
+        )
         return state, parts
     if apart:
         more = {name: parts[name] + more[name] for name in COMPONENTS}
-    decode_s, mixed_s = _total(parts), np.maximum(_total(more), _total(parts))
+    decode_s = _total(parts)
+    mixed_s = decode_s + engine.prefill_factor * np.maximum(_total(more) - decode_s, 0.0)
     state = serving.continuous(
         decode_s,
         mixed_s,
@@ -56,17 +64,17 @@ def _aggregated(design: Design, plan: Deployment, workload: Workload, sequences:
         engine.first_token_s,
         workload.load == "closed-loop",
     )
-    share = state.mixed_share
+    share = engine.prefill_factor * state.mixed_share
     return state, {name: parts[name] + share * (more[name] - parts[name]) for name in COMPONENTS}
 
 
 def _disaggregated(
-    design: Design, plan: Deployment, workload: Workload, sequences: Any
+    design: Design, plan: Deployment, workload: Workload, sequences: Any, forward: Forward
 ) -> tuple[serving.Steady, Seconds]:
     few = np.maximum(np.ceil(sequences / 4.0), 1.0)
     low, high = forward(design, plan, [_decode(plan, workload, few), _decode(plan, workload, sequences)])
     low, high = _drafted(design, plan, low), _drafted(design, plan, high)
-    pool = prefill_pool(design, plan, workload)
+    pool = prefill_pool(design, plan, workload, forward)
     state = serving.disaggregated(
         (few, _total(low)),
         (sequences, _total(high)),
@@ -78,7 +86,9 @@ def _disaggregated(
     return state, high
 
 
-def prefill_pool(design: Design, plan: Deployment, workload: Workload) -> serving.PrefillPool:
+def prefill_pool(
+    design: Design, plan: Deployment, workload: Workload, forward: Forward = forward
+) -> serving.PrefillPool:
     """Latency of one prompt and rate of full batches of prompts on the prefill replicas, and the KV transfer."""
     own = {
         name: np.maximum(getattr(plan, f"prefill_{name}"), 1)
@@ -90,7 +100,7 @@ def prefill_pool(design: Design, plan: Deployment, workload: Workload) -> servin
     asked = np.asarray(plan.prefill_batch)
     full = np.where(asked > 0, np.minimum(np.maximum(asked * workload.isl, one), most), most)
     passes = [_prompt(pool, workload, 0, chunk) for chunk in (one, full)]
-    alone_s, full_s = (_total(parts) for parts in forward(design, pool, passes))
+    alone_s, full_s = (design.gpu.engine.prefill_factor * _total(parts) for parts in forward(design, pool, passes))
     pp = own["pp"]
     count = workload.isl / one
     first = alone_s * (count + pp - 1.0) / pp + _transfer_s(design, plan, pool, workload)

@@ -58,6 +58,7 @@ class Tokens:
 
 
 Seconds = dict[str, Any]  # by component
+Forward = Callable[[Design, Deployment, list[Tokens]], list[Seconds]]
 
 
 def forward(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Seconds]:
@@ -65,7 +66,12 @@ def forward(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Seco
 
     Under pipeline parallelism a pass is one trip through all stages, each as slow as the slowest stage.
     """
-    engine = design.gpu.engine
+    raw = kernel_seconds(design, plan, passes)
+    return [charged(design, plan, tokens, seconds) for tokens, seconds in zip(passes, raw, strict=True)]
+
+
+def kernel_seconds(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Seconds]:
+    """Seconds of the kernels of each pass, as measured alone; "overhead" holds the small operations."""
     attention = gathered(
         partial(layer.attention_side, design),
         design.product,
@@ -82,22 +88,38 @@ def forward(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Seco
     exchange = _helix(design, plan, passes)
     results = []
     for i, tokens in enumerate(passes):
-        rows = (np.asarray(tokens.sequences) + tokens.starting) * plan.attention_dp
-        fixed = engine.step_overhead_s + engine.sequence_overhead_s * rows
-        fixed = fixed + np.where(np.asarray(tokens.prompt_tokens) > 0, engine.prefill_overhead_s, 0.0)
-        own = engine.layer_overhead_s * np.asarray(design.architecture.layers)
         seconds = {
             "attention_linear": linear[i],
             "attention_core": core[i],
             "ffn": ffn[i][0],
             "communication": attention[i][1] + ffn[i][1] + exchange[i],
             "head": attention[i][2],
-            "overhead": attention[i][3] + own,
+            "overhead": attention[i][3],
         }
-        seconds = _staged(design, plan, tokens, seconds) if np.any(np.asarray(plan.pp) > 1) else seconds
-        seconds["overhead"] = seconds["overhead"] + fixed
-        results.append(seconds)
+        results.append(_staged(design, plan, tokens, seconds) if np.any(np.asarray(plan.pp) > 1) else seconds)
     return results
+
+
+def charged(design: Design, plan: Deployment, tokens: Tokens, kernels_alone: Seconds) -> Seconds:
+    """A pass as the engine runs it: kernels at its factors, and its overheads."""
+    engine, a = design.gpu.engine, design.architecture
+    scale, seconds = engine.release_factor, kernels_alone
+    linear = scale * engine.linear_factor[design.attention_format]
+    ffn = scale * (engine.experts_factor if np.any(a.is_moe) else engine.linear_factor)[design.ffn_format]
+    layers = np.asarray(a.layers)
+    own = layers * engine.layer_overhead_s + a.moe_layers * engine.moe_layer_overhead_s
+    rows = (np.asarray(tokens.sequences) + tokens.starting) * plan.attention_dp
+    fixed = engine.step_overhead_s + engine.sequence_overhead_s * rows
+    fixed = fixed + np.where(np.asarray(tokens.prompt_tokens) > 0, engine.prefill_overhead_s, 0.0)
+    return {
+        "attention_linear": linear * seconds["attention_linear"],
+        "attention_core": scale * engine.attention_factor * seconds["attention_core"],
+        "ffn": ffn * seconds["ffn"],
+        "communication": scale * engine.communication_factor * seconds["communication"],
+        "head": scale * engine.linear_factor[layer.BF16] * seconds["head"],
+        # layers overlap their launches: the gain is negative overhead, but never more than the small kernels take
+        "overhead": np.maximum(scale * seconds["overhead"] + own, 0.0) + fixed,
+    }
 
 
 def _staged(design: Design, plan: Deployment, tokens: Tokens, seconds: Seconds) -> Seconds:

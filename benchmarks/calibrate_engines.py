@@ -1,0 +1,212 @@
+"""Refit the engines' constants: `python benchmarks/calibrate_engines.py CSV [--engines vllm ...] [--out DIR]`.
+
+Reads measured serving rows (the schema of benchmarks/serving.py), uses those with split = calibration, tier A or B and no
+speculation, and rewrites cost_model/engines/<engine>.toml: constants of the engine, refined per GPU generation, per GPU
+and per release, with source, rows, errors on the fitted rows, and date. Settings that are not fitted stay as they are.
+Run it after benchmarks/calibrate.py: factors are relative to the kernels' constants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tomllib
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.serving_rows import NAMES, Batch, batches, illegal, read_rows, refusals, slots  # noqa: E402
+from cost_model.engine import Engine, load_engine  # noqa: E402
+from cost_model.fit.calibrate import locked  # noqa: E402
+from cost_model.fit.engines import RELEASE_SPREAD, Case, fit, trial_engine  # noqa: E402
+from cost_model.kernels.routing import skew_code  # noqa: E402
+from cost_model.layer import Design  # noqa: E402
+from spaces.deployment import FIELDS, unchecked  # noqa: E402
+from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, kv_code, recipe_code  # noqa: E402
+
+ENGINES = ROOT / "cost_model" / "engines"
+UNDATED = "2026-03"  # rows without a date name versions of that spring
+SKEW = "power_law_1.2"  # the default of `predict`
+
+
+def release(row: Any) -> tuple[str, str]:
+    """(version as the engine file names it, date): releases are told apart by version, or by month where that is blank."""
+    version = re.search(r"tensorrtllm-runtime:[\d.]+\d|\d+\.\d+\.\d+(rc\d+)?", row.release)
+    day = row.day[:7] or UNDATED
+    return (version.group(0), day) if version else ("", day)
+
+
+def cases(rows: pd.DataFrame, releases: list[str]) -> dict[str, list[Case]]:
+    """Fit cases by GPU. A configuration that was measured again and again counts as the root of its repetitions."""
+    same = [
+        "model_shape",
+        "gpu",
+        "precision_weights",
+        "isl",
+        "osl",
+        "concurrency_or_batch",
+        "attention_tp",
+        "attention_dp",
+    ]
+    same += ["expert_parallel", "mode", "label", "decode_workers", "prefill_workers"]
+    rows = rows.assign(weight=1 / np.sqrt(rows.groupby(same, dropna=False).id.transform("size")))
+    found: dict[str, list[Case]] = {}
+    for batch in batches(rows, by=()):
+        found.setdefault(batch.gpu.name, []).append(case(batch, rows.loc[batch.index], releases))
+    return found
+
+
+def case(batch: Batch, rows: pd.DataFrame, releases: list[str]) -> Case:
+    design = Design(
+        batch.architecture,
+        RECIPE_ATTENTION[recipe_code(batch.recipe)],
+        RECIPE_FFN[recipe_code(batch.recipe)],
+        kv_code(batch.kv_format),
+        batch.gpu,
+        skew_code(SKEW),
+        True,
+    )
+    plan, held = batch.deployment, slots(batch)
+    ranks = np.asarray(plan.attention_dp) * plan.pp
+    replicas = np.where(
+        plan.disaggregated, plan.decode_replicas, np.maximum(rows.n_gpus.to_numpy() // plan.replica_gpus, 1)
+    )
+    closed = (rows["load"] == "closed-loop").to_numpy() & (rows.osl > 1).to_numpy()
+    measured = rows.get("throughput_origin", pd.Series("", rows.index)).fillna("").str.startswith("measured").to_numpy()
+    rate = (rows.output_tok_s_per_gpu * rows.n_gpus / rows.output_tokens).to_numpy()
+    return Case(
+        design=design,
+        plan=unchecked({**{name: getattr(plan, name) for name in FIELDS}, "batch": held}),
+        workload=batch.workload,
+        sequences=np.ceil(held / ranks),
+        waiting=np.asarray(plan.batch) / held - 1.0,
+        median=(rows.latency_stat == "median").to_numpy(),
+        ranks=ranks * replicas,
+        release=np.array([releases.index(label) for label in rows.label]),
+        weight=rows.weight.to_numpy(),
+        measured={
+            "tpot": (rows.tpot_ms / 1e3).where(rows.osl > 1).to_numpy(),
+            "ttft": (rows.ttft_ms / 1e3).to_numpy(),
+            # closed loops say little more than TPOT and TTFT do; static and disaggregated rows say it themselves
+            "throughput": np.where(measured & (rows.osl > 1) & (~closed | rows.disaggregated), rate, np.nan),
+        },
+        kernels_alone=[],
+    )
+
+
+def fitted(name: str, rows: pd.DataFrame) -> dict[str, Any]:
+    """The fitted tables of one engine file."""
+    rows = rows.copy()
+    rows["version"], rows["since"] = zip(*[release(row) for row in rows.itertuples()], strict=True)
+    rows["label"] = rows.version.where(rows.version != "", rows.since)
+    since = rows.groupby("label").since.min().to_dict()
+    releases = sorted(since)
+    by_gpu = cases(rows, releases)
+    parent = base(name)
+    everything = fit([case for group in by_gpu.values() for case in group], parent, releases)
+    tables: dict[str, Any] = {**plain(everything), "generation": {}, "gpu": {}}
+    dated = {
+        label: {"version": label if label in set(rows.version) else "", "date": since[label], "gpu": {}}
+        for label in releases
+    }
+    generations = sorted({group[0].design.gpu.generation for group in by_gpu.values()})
+    for generation in generations:
+        own = {gpu: group for gpu, group in by_gpu.items() if group[0].design.gpu.generation == generation}
+        above = trial_engine(parent, {**everything, "releases": {}}, releases, np.array([], dtype=int))
+        above = replace(above, release_factor=1.0, layer_overhead_s=everything["layer_overhead_s"])
+        shared = fit([case for group in own.values() for case in group], above, releases)
+        tables["generation"][generation] = plain(shared)
+        for gpu, group in own.items():
+            above = trial_engine(parent, {**shared, "releases": {}}, releases, np.array([], dtype=int))
+            above = replace(above, release_factor=1.0, layer_overhead_s=shared["layer_overhead_s"])
+            found = fit(group, above, releases)
+            tables["gpu"][gpu] = plain(found) | {"fit": record(group, above, found, releases)}
+            for label, values in found["releases"].items():
+                dated[label]["gpu"][gpu] = rounded(values)
+            print(name, gpu, tables["gpu"][gpu], flush=True)
+    tables["release"] = [row for row in dated.values() if row["gpu"]]
+    return tables
+
+
+def base(name: str) -> Engine:
+    """The engine before any fit: every factor 1, no overhead."""
+    neutral = {
+        key: 0.0 for key in ("step_overhead_s", "layer_overhead_s", "moe_layer_overhead_s", "sequence_overhead_s")
+    }
+    neutral |= {key: 0.0 for key in ("prefill_overhead_s", "first_token_s")}
+    neutral |= {key: 1.0 for key in ("attention_factor", "communication_factor", "prefill_factor", "release_factor")}
+    start = {"step_overhead_s": 2e-4, "prefill_overhead_s": 1e-3, "first_token_s": 1e-2}
+    ones = np.ones(len(load_engine(name).linear_factor))
+    return replace(load_engine(name), **{**neutral, **start}, linear_factor=ones, experts_factor=ones)
+
+
+def record(group: list[Case], parent: Engine, found: dict[str, Any], releases: list[str]) -> dict[str, Any]:
+    """Rows and TPOT errors on the fitted rows."""
+    errors = []
+    for case in group:
+        predicted = case.predicted(trial_engine(parent, found, releases, case.release))["tpot"]
+        errors.append(np.abs(predicted / case.measured["tpot"] - 1))
+    error = np.concatenate(errors)
+    rows, error = len(error), error[np.isfinite(error)]
+    if not len(error):
+        return {"rows": rows}
+    return {
+        "rows": rows,
+        "tpot_median": round(float(np.median(error)), 4),
+        "tpot_p90": round(float(np.quantile(error, 0.9)), 4),
+    }
+
+
+def plain(found: dict[str, Any]) -> dict[str, Any]:
+    return rounded({name: value for name, value in found.items() if name != "releases"})
+
+
+def rounded(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: rounded(v) if isinstance(v, dict) else float(f"{float(v):.4g}") for k, v in values.items()}
+
+
+def write(path: Path, tables: dict[str, Any], source: str, rows: int, gpus: list[str]) -> None:
+    """Replace the fitted tables of an engine file, leaving its settings."""
+    import tomli_w
+
+    with locked(path.parent):
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        settings = {key: value for key, value in data.items() if key not in ("generation", "gpu", "release", "fit")}
+        fit_record = {"source": source, "rows": rows, "gpus": gpus, "date": date.today().isoformat()}
+        path.write_text(tomli_w.dumps({**settings, **tables, "fit": fit_record}), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("csv", type=Path)
+    parser.add_argument("--engines", nargs="+", default=["trtllm", "vllm", "sglang"])
+    parser.add_argument("--out", type=Path, default=ENGINES)
+    parser.add_argument("--source", default="measured serving rows, split = calibration")
+    arguments = parser.parse_args()
+    rows = read_rows(arguments.csv)
+    rows = rows[(rows.split == "calibration") & rows.tier.isin(["A", "B"]) & (rows.spec_decode == "none")]
+    rows = rows[refusals(rows) == ""]
+    for name in arguments.engines:
+        own = rows[rows.engine.map(NAMES["engines"]) == name]
+        for batch in batches(own, by=()):
+            own = own.drop(batch.index[illegal(batch)])
+        tables = fitted(name, own)
+        write(
+            arguments.out / f"{name}.toml",
+            tables,
+            arguments.source,
+            len(own),
+            sorted({NAMES["gpus"][g] for g in own.gpu}),
+        )
+
+
+if __name__ == "__main__":
+    main()

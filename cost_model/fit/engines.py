@@ -1,0 +1,179 @@
+"""Fit of an engine's constants to measured deployments: overheads, and factors over kernels measured alone.
+
+Constants of one engine on one GPU are fitted together: factors, overheads, a factor per weight format, and per release a
+factor and a layer overhead. Each is pulled towards its parent (the engine's value over all GPUs; 1 or 0 at the top) by
+a ridge, so that a constant which few rows support stays near it. The data enter through soft-L1 of log ratios.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cost_model.engine import BY_FORMAT, Engine
+from cost_model.layer import Design
+from cost_model.steady import steady_state
+from cost_model.step import Seconds, Tokens, charged, kernel_seconds
+from spaces.deployment import Deployment
+from spaces.formats import FORMATS
+from spaces.workload import Workload
+
+NOISE = 0.05  # log error below which a residual counts as quadratic, and the scale of the ridges
+WEIGHT = {"tpot": 1.0, "ttft": 0.25, "throughput": 0.5}
+
+# how far a constant may plausibly lie from its parent: standard deviations (log for factors), and its bounds
+SPREAD = {
+    "linear_factor": 0.25,
+    "experts_factor": 0.3,
+    "attention_factor": 0.25,
+    "communication_factor": 0.4,
+    "prefill_factor": 0.3,
+    "step_overhead_s": 3e-4,
+    "layer_overhead_s": 3e-6,
+    "moe_layer_overhead_s": 6e-6,
+    "sequence_overhead_s": 3e-6,
+    "prefill_overhead_s": 2e-3,
+    "first_token_s": 2e-2,
+}
+FORMAT_SPREAD = 0.2
+RELEASE_SPREAD = {"release_factor": 0.15, "layer_overhead_s": 5e-6}
+LEAST = {
+    "step_overhead_s": 0.0,
+    "layer_overhead_s": -15e-6,
+    "moe_layer_overhead_s": -30e-6,
+    "sequence_overhead_s": 0.0,
+    "prefill_overhead_s": 0.0,
+    "first_token_s": 0.0,
+}
+
+
+@dataclass
+class Case:
+    """Measured rows that share a design; `release` indexes the releases of the fit, weights are per row.
+
+    Attributes:
+        measured: tpot, ttft (seconds), throughput (requests per second of the deployment), NaN where not measured.
+        median: the row's TTFT is a median. ranks: decode ranks x micro-batches x replicas of the deployment.
+    """
+
+    design: Design
+    plan: Deployment
+    workload: Workload
+    sequences: np.ndarray
+    waiting: np.ndarray
+    median: np.ndarray
+    ranks: np.ndarray
+    release: np.ndarray
+    weight: np.ndarray
+    measured: dict[str, np.ndarray]
+    kernels_alone: list[list[Seconds]]
+
+    def predicted(self, engine: Engine) -> dict[str, np.ndarray]:
+        """tpot, ttft and throughput under trial constants; kernel seconds are priced on the first call only."""
+        calls = iter(range(len(self.kernels_alone) or 100))
+        design = replace(self.design, gpu=replace(self.design.gpu, engine=engine))
+
+        def forward(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Seconds]:
+            number = next(calls)
+            if number >= len(self.kernels_alone):
+                self.kernels_alone.append(kernel_seconds(design, plan, passes))
+            raw = self.kernels_alone[number]
+            return [charged(design, plan, tokens, seconds) for tokens, seconds in zip(passes, raw, strict=True)]
+
+        state, _ = steady_state(design, self.plan, self.workload, self.sequences, forward)
+        ttft = np.where(self.median, state.ttft_median_s, state.ttft_s) + self.waiting * state.e2e_s
+        return {"tpot": state.tpot_s, "ttft": ttft, "throughput": state.requests_per_s * self.ranks}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One number of a fit: which constant, for which format or release ("" = all), its parent's value and its bounds."""
+
+    name: str
+    key: str
+    parent: float
+    spread: float
+
+    @property
+    def factor(self) -> bool:
+        return self.name.endswith("factor")
+
+
+def parameters(cases: list[Case], parent: Engine, releases: list[str]) -> list[Parameter]:
+    """What the cases can identify."""
+    found = [Parameter(name, "", _parent(parent, name), spread) for name, spread in SPREAD.items()]
+    used = {"linear_factor": {c.design.attention_format for c in cases}, "experts_factor": set()}
+    for case in cases:
+        moe = bool(np.any(case.design.architecture.is_moe))
+        used["experts_factor" if moe else "linear_factor"].add(case.design.ffn_format)
+    for name, codes in used.items():
+        found += [Parameter(name, FORMATS[int(code)], 0.0, FORMAT_SPREAD) for code in sorted(map(int, codes))]
+    seen = sorted({int(r) for case in cases for r in np.unique(case.release)})
+    for name, spread in RELEASE_SPREAD.items():
+        found += [Parameter(name, releases[r], 0.0, spread) for r in seen]
+    return found
+
+
+def _parent(parent: Engine, name: str) -> float:
+    value = getattr(parent, name)
+    return float(np.median(value)) if name in BY_FORMAT else float(value)
+
+
+def constants(parent: Engine, wanted: list[Parameter], values: np.ndarray) -> dict[str, Any]:
+    """The engine constants of a vector of deviations: scalars, tables by format, and {release: value} under "releases"."""
+    result: dict[str, Any] = {}
+    for parameter, value in zip(wanted, values, strict=True):
+        if not parameter.key:
+            result[parameter.name] = parameter.parent * np.exp(value) if parameter.factor else parameter.parent + value
+            if parameter.name in LEAST:
+                result[parameter.name] = max(result[parameter.name], LEAST[parameter.name])
+    tables: dict[str, dict[str, float]] = {name: {"other": result[name]} for name in BY_FORMAT}
+    releases: dict[str, dict[str, float]] = {}
+    for parameter, value in zip(wanted, values, strict=True):
+        if parameter.key in FORMATS:
+            tables[parameter.name][parameter.key] = result[parameter.name] * float(np.exp(value))
+        elif parameter.key:
+            own = releases.setdefault(parameter.key, {})
+            own[parameter.name] = float(np.exp(value)) if parameter.factor else float(result[parameter.name] + value)
+    return {**result, **tables, "releases": releases}
+
+
+def trial_engine(parent: Engine, found: dict[str, Any], releases: list[str], rows: np.ndarray) -> Engine:
+    """An Engine whose release constants are arrays over a case's rows."""
+    values = {name: value for name, value in found.items() if name != "releases"}
+    for name in BY_FORMAT:
+        values[name] = np.array([values[name].get(form, values[name]["other"]) for form in FORMATS])
+    own = [found["releases"].get(releases[r], {}) for r in rows]
+    for name in RELEASE_SPREAD:
+        default = values.get(name, getattr(parent, name))
+        values[name] = np.array([row.get(name, default) for row in own])
+    return replace(parent, **values)
+
+
+def fit(cases: list[Case], parent: Engine, releases: list[str]) -> dict[str, Any]:
+    """Constants of one engine on one GPU (or on all of them, for the parent)."""
+    from scipy.optimize import least_squares  # the calibration extra
+
+    wanted = parameters(cases, parent, releases)
+    scale = np.array([p.spread for p in wanted])
+
+    def residuals(unit: np.ndarray) -> np.ndarray:
+        found = constants(parent, wanted, unit * scale)
+        parts = [misfit(case, case.predicted(trial_engine(parent, found, releases, case.release))) for case in cases]
+        return np.concatenate([*parts, NOISE * unit])
+
+    best = least_squares(residuals, np.zeros(len(wanted)), bounds=(-6, 6), diff_step=1e-3, max_nfev=25)
+    return constants(parent, wanted, best.x * scale)
+
+
+def misfit(case: Case, predicted: dict[str, np.ndarray]) -> np.ndarray:
+    """Weighted residuals whose squares sum to the soft-L1 of the log ratios."""
+    parts = []
+    for name, weight in WEIGHT.items():
+        known = np.isfinite(case.measured[name])
+        ratio = np.log(np.broadcast_to(predicted[name], known.shape)[known] / case.measured[name][known]) / NOISE
+        root = np.sqrt(2.0 * (np.sqrt(1.0 + ratio * ratio) - 1.0)) * np.sign(ratio) * NOISE
+        parts.append(np.sqrt(weight * case.weight[known]) * root)
+    return np.concatenate(parts)
