@@ -18,6 +18,8 @@ from rich.console import Console
 from cost_model import Accelerator, Prediction, load_accelerator, predict
 from cost_model.accelerator import available as available_gpus
 from cost_model.engine import available as available_engines
+from cost_model.fit.own_gpu import calibrate_own
+from cost_model.measure import measure
 from reports.export import export
 from reports.page import write_report
 from reports.terminal import frontier_table, prediction_table, readable, report_text, rows_table, summary_table
@@ -324,6 +326,39 @@ LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
         for i, name in enumerate(RECIPES)
     ],
 }
+
+
+@app.command("measure")
+def measure_command(out: Annotated[Path, typer.Option(help="Empty directory for the measured CSV files.")]) -> None:
+    """Time this machine's GPU over the grid that `calibrate` reads."""
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("measure")
+
+        def show(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        counts = measure(out, progress=show)
+    console.print(f"{out}: {readable(counts)}")
+
+
+@app.command("calibrate")
+def calibrate_command(
+    data: Annotated[Path, typer.Argument(help="Directory of measured CSV files.")],
+    base: Annotated[str, typer.Option(help="GPU whose data sheet and other constants are kept.")],
+    out: Annotated[Path, typer.Option(help="The .toml to write; every --gpu takes it.")],
+    as_json: Json = False,
+) -> None:
+    """Fit kernel constants to a machine's own measurements."""
+    fits = calibrate_own(data, base, out)
+    if as_json:
+        print_json({"path": str(out), "fits": fits})
+        return
+    console.print(
+        rows_table([{"constants of": key, **{k: str(v) for k, v in fit.items()}} for key, fit in fits.items()])
+    )
+    console.print(f"[bold]{out}[/bold]: use it as --gpu {out}")
 
 
 @app.command("list")

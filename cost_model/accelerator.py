@@ -80,6 +80,18 @@ def available() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _DIRECTORY.glob("*.toml")))
 
 
+def accelerator_path(name: str | Path) -> Path:
+    """The file of a bundled name, or of a path ending in .toml.
+
+    Raises:
+        ValueError: no such file, with the bundled names.
+    """
+    path = Path(name) if str(name).endswith(".toml") else _DIRECTORY / f"{name}.toml"
+    if not path.is_file():
+        raise ValueError(f"unknown GPU {str(name)!r}; valid: {', '.join(available())}, or a path to a .toml file")
+    return path
+
+
 def load_accelerator(name: str | Path, engine: str = "trtllm", **overrides: Any) -> Accelerator:
     """Read a bundled accelerator by name, or any TOML file with the same keys by path.
 
@@ -92,9 +104,7 @@ def load_accelerator(name: str | Path, engine: str = "trtllm", **overrides: Any)
     Raises:
         ValueError: unknown name, unreadable file, or unknown, missing or out-of-range key.
     """
-    path = Path(name) if str(name).endswith(".toml") else _DIRECTORY / f"{name}.toml"
-    if not path.is_file():
-        raise ValueError(f"unknown GPU {str(name)!r}; valid: {', '.join(available())}, or a path to a .toml file")
+    path = accelerator_path(name)
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

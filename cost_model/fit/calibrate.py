@@ -45,15 +45,16 @@ def calibrate(op: Op, gpu: Accelerator, rows: Columns, source: str, date: str) -
     return fitted, used
 
 
-def write_constants(path: Path, fitted: Constants) -> None:
-    """Replace the entries of `fitted` in a calibration file, leaving every other one as it is."""
+def write_constants(path: Path, fitted: Constants, under: str = "") -> None:
+    """Replace the entries of `fitted` in a TOML file (in its table `under`), leaving everything else as it is."""
     import tomli_w
 
     with locked(path.parent):
         tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        into = tables.setdefault(under, {}) if under else tables
         for name, keys in fitted.items():
             for key, values in keys.items():
-                tables.setdefault(name, {})[key] = _rounded(values)
+                into.setdefault(name, {})[key] = _rounded(values)
         path.write_text(tomli_w.dumps(tables), encoding="utf-8")
 
 

@@ -91,13 +91,19 @@ def _numbers(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def load(op: Op, directory: Path) -> Columns | None:
-    """Normalised rows of an operation from the files of a directory, or None where it has none of them."""
+def load(op: Op, directory: Path, system: str | None = None) -> Columns | None:
+    """Normalised rows of an operation from the files of a directory, or None where it has none of them.
+
+    Args:
+        system: name every row takes instead of its own (measurements of one machine).
+    """
     parts = []
     for name in op.files:
         for path in (directory / f"{name}.csv", directory / f"{name}.csv.gz"):
             if path.is_file():
-                parts.append(op.prepare(name, read_csv(path)))
+                raw = read_csv(path)
+                named = {**raw, "system": np.full(len(raw["latency_us"]), system)} if system else raw
+                parts.append(op.prepare(name, named))
     if not parts:
         return None
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
