@@ -21,7 +21,7 @@ from search.frontier import Objective, Table, concatenate, loss_values, nondomin
 from search.scores import Scores, throughput_at_targets
 from spaces import Architecture, Deployment, Workload
 from spaces.deployment import FIELDS as PLAN_FIELDS
-from spaces.deployment import MAX_BATCH, unchecked
+from spaces.deployment import MAX_BATCH
 from spaces.design_space import DesignSpace
 
 OBJECTIVES = {
@@ -397,11 +397,3 @@ def _joined(parts: list[Prediction], order: np.ndarray) -> Prediction:
     names = [name for name in vars(parts[0]) if name != "breakdown"]
     breakdown = {part: beside([p.breakdown[part] for p in parts]) for part in parts[0].breakdown}
     return Prediction(**{name: beside([getattr(p, name) for p in parts]) for name in names}, breakdown=breakdown)
-
-
-def plans_as_table(deployments: Deployment, index: np.ndarray) -> Deployment:
-    """Plans at (n,) indices as a Deployment of (n,) arrays."""
-    batch = np.asarray(deployments.batch)
-    return unchecked(
-        {name: np.broadcast_to(np.asarray(getattr(deployments, name)), batch.shape)[index] for name in PLAN_FIELDS}
-    )

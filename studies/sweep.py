@@ -13,12 +13,34 @@ from search.frontier import Objective, Table
 from search.objective import ServingObjective
 from search.sweep import Sweep, sweep
 from studies.objective import build_objective
-from studies.results import load_run
+from studies.results import Run, load_run
 from studies.store import RunDirectory
 from studies.study import Study
 from studies.tables import archive_index, design_ids, own_points, reference_set
 
-CHECKPOINT = "sweep"
+CHECKPOINT, EXACT = "sweep", "exact"
+
+
+def swept(
+    objective: ServingObjective,
+    directory: RunDirectory,
+    scheduler: str | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> Sweep:
+    """Enumerate an objective's whole space, with a checkpoint in the directory after every round of chunks."""
+    arrays = directory.read_arrays(CHECKPOINT) if resume else None
+    state = sweep(
+        objective,
+        client=_client(scheduler),
+        state=_restored(arrays) if arrays else None,
+        on_round=lambda now: directory.write_arrays(CHECKPOINT, _saved(now)),
+        progress=progress,
+    )
+    if state.complete and state.frontier is not None:
+        directory.write_table(EXACT, pd.DataFrame(_labelled(objective, state.frontier)))
+        directory.write_json("sweep.json", summary(state))
+    return state
 
 
 def run_sweep(
@@ -28,7 +50,7 @@ def run_sweep(
     resume: bool = False,
     progress: bool | None = None,
 ) -> tuple[RunDirectory, Sweep]:
-    """Sweep a study's whole space into a directory; a checkpoint after every round of chunks.
+    """Sweep a study's whole space into a directory.
 
     Args:
         scheduler: address of a Dask scheduler whose workers run the chunks; None: this machine's cores.
@@ -38,20 +60,10 @@ def run_sweep(
     objective = build_objective(study)
     directory = RunDirectory.open(out) if resume and out else RunDirectory.create(f"{study.name}-sweep", out)
     with directory.lock():
-        arrays = directory.read_arrays(CHECKPOINT) if resume else None
         directory.write_text("study.toml", study.toml())
-        state = sweep(
-            objective,
-            client=_client(scheduler),
-            state=_restored(arrays) if arrays else None,
-            on_round=lambda now: directory.write_arrays(CHECKPOINT, _saved(now)),
-            progress=progress,
-        )
-        if state.frontier is None:
-            raise ValueError(f"{study.name}: no feasible design in {state.total:,} trials; `ridgeline check` says why")
-        if state.complete:
-            directory.write_table("exact", pd.DataFrame(_labelled(objective, state.frontier)))
-            directory.write_json("sweep.json", summary(state))
+        state = swept(objective, directory, scheduler, resume, progress)
+    if state.complete and state.frontier is None:
+        raise ValueError(f"{study.name}: no feasible design in {state.total:,} trials; `ridgeline check` says why")
     return directory, state
 
 
@@ -78,12 +90,8 @@ def certify_run(run_directory: str | Path, exact_directory: RunDirectory) -> dic
     """
     run = load_run(run_directory)
     objective = run.objective
-    exact = exact_directory.read_table("exact")
-    checkpoint = run.directory.read_arrays("checkpoint")
-    if checkpoint is None:
-        raise ValueError(f"{run.path}: holds no checkpoint to certify")
-    kept = {k.removeprefix("frontier_"): v for k, v in checkpoint.items() if k.startswith("frontier_")}
-    found = pd.DataFrame(_labelled(objective, kept))
+    exact = exact_directory.read_table(EXACT)
+    found = _found(run)
     reference = own_points(objective, reference_set(objective))
     cells = range(len(objective.cells))
     parts = [_certificate(objective, number, found, exact, reference) for number in cells]
@@ -100,6 +108,15 @@ def certify_run(run_directory: str | Path, exact_directory: RunDirectory) -> dic
     run.meta["certificate"] = certificate
     run.directory.write_json("run.json", run.meta)
     return certificate
+
+
+def _found(run: Run) -> pd.DataFrame:
+    """The frontier that a run's search kept, as its checkpoint holds it."""
+    checkpoint = run.directory.read_arrays("checkpoint") or run.directory.read_arrays(CHECKPOINT)
+    if checkpoint is None:
+        raise ValueError(f"{run.path}: holds no checkpoint to certify")
+    kept = {k.removeprefix("frontier_"): v for k, v in checkpoint.items() if k.startswith("frontier_")}
+    return pd.DataFrame(_labelled(run.objective, kept))
 
 
 def _certificate(

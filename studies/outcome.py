@@ -1,0 +1,200 @@
+"""What a search or a sweep leaves behind, in one form, and how it becomes the tables of a run."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from search.frontier import Scale, Table, loss_values
+from search.objective import OBJECTIVES, ServingObjective
+from search.state import SearchState
+from search.sweep import Sweep, enumerated_points
+from studies.plans import SERVING
+from studies.store import RunDirectory
+from studies.study import Study
+from studies.tables import (
+    CLOUD_DESIGNS,
+    CLOUD_POINTS,
+    CLOUD_PRICED,
+    MAX_DESIGNS,
+    DesignSet,
+    archive_index,
+    design_set,
+    designs_table,
+    frontier_of,
+    hypervolumes,
+    own_points,
+    reference_set,
+)
+
+_PACKAGES = ("ridgeline", "optuna", "numpy", "pandas", "plotly", "pyarrow", "moocore", "pydantic")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished search or sweep.
+
+    Attributes:
+        frontier: its points (see `search.scores.Scores.points`). trials: one row per trial, empty after a sweep.
+        feasible: (n, outer axes) some feasible trials. record: what run.json says of the search itself.
+    """
+
+    frontier: Table
+    trials: pd.DataFrame
+    feasible: np.ndarray
+    record: dict[str, Any]
+
+
+def from_search(study: Study, state: SearchState) -> Outcome:
+    """The outcome of a search.
+
+    Raises:
+        ValueError: no trial was feasible, with the nearest miss.
+    """
+    now = state.progress
+    if state.frontier is None or not len(state.frontier["trial"]):
+        nearest = ", ".join(f"{name} by {value:.3g}" for name, value in state.nearest_miss().items())
+        raise ValueError(
+            f"{study.name}: none of {now.trials} trials is feasible; the nearest misses {nearest}. "
+            "`ridgeline check` says which limit excludes most"
+        )
+    rows, violations = np.concatenate(state.trials.rows), np.concatenate(state.trials.violations)
+    record = {
+        "sampler": state.sampler,
+        "seconds": round(now.seconds, 3),
+        "trials": now.trials,
+        "feasible_share": now.feasible / max(now.trials, 1),
+        "points_priced": len(state.memo) * state.scorer.points_per_trial,
+        "stop_reason": state.stopped,
+        "hypervolume_history": [[entry.trials, entry.hypervolume] for entry in state.history],
+    }
+    trials = pd.DataFrame(state.trials_table())
+    return Outcome(state.frontier, trials, rows[(violations <= 0).all(axis=1)], record)
+
+
+def from_sweep(study: Study, objective: ServingObjective, state: Sweep) -> Outcome:
+    """The outcome of a sweep: exact, with no trials to list.
+
+    Raises:
+        ValueError: no design of the space is feasible.
+    """
+    if state.frontier is None or not len(state.frontier["trial"]):
+        raise ValueError(
+            f"{study.name}: no design of the space is feasible; `ridgeline check` says which limit excludes most"
+        )
+    shape = [study.space.shape[i] for i in study.space.outer]
+    rows = np.random.default_rng(study.search.seed).integers(0, shape, (8 * CLOUD_DESIGNS, len(shape)))
+    rows = rows[objective.feasible(rows)]
+    record = {
+        "sampler": "exact",
+        "seconds": round(state.seconds, 3),
+        "trials": state.trials,
+        "feasible_share": state.points / (state.trials * objective.points_per_trial),
+        "points_priced": state.points,
+        "stop_reason": "exact" if state.complete else "interrupted",
+        "hypervolume_history": [],
+    }
+    return Outcome(state.frontier, pd.DataFrame(), rows, record)
+
+
+def sweep_is_cheaper(study: Study, objective: ServingObjective) -> bool:
+    """Whether enumerating the whole space prices no more points than the trials asked for would."""
+    return enumerated_points(objective) <= study.search.trials * objective.points_per_trial
+
+
+def write_results(
+    directory: RunDirectory, study: Study, objective: ServingObjective, outcome: Outcome, command: str
+) -> None:
+    """Price the kept designs again and write every table; run.json comes last, it marks the run complete."""
+    designs = _kept_designs(objective, outcome.frontier)
+    cloud = _cloud(objective, outcome.feasible, study.search.seed)
+    points = pd.concat([own_points(objective, designs), *cloud], ignore_index=True)
+    reference = own_points(objective, reference_set(objective))
+    both = pd.concat([points[points["kind"] == "own"], reference])
+    scale = Scale.around(loss_values({o.name: both[o.name].to_numpy() for o in SERVING}, SERVING))
+    table = designs_table(objective, designs, points, reference, scale)
+    best = frontier_of(points, [OBJECTIVES[name] for name in objective.names])
+    directory.write_table("trials", outcome.trials)
+    directory.write_table("designs", table.sort_values("gain_hypervolume", ascending=False))
+    directory.write_table("points", points)
+    directory.write_table("reference", reference.drop(columns="kind"))
+    directory.write_table("frontier", best)
+    directory.write_text("frontier.csv", best.to_csv(index=False))
+    volumes = {
+        "scale": {"ideal": list(scale.ideal), "nadir": list(scale.nadir)},
+        "hypervolume": float(table["hypervolume"].max()),
+        "reference_hypervolume": float(
+            max(hypervolumes(part, scale).max() for _, part in reference.groupby(["recipe", "kv_format"]))
+        ),
+    }
+    directory.write_json("run.json", {**described(study, objective, command), **outcome.record, **volumes})
+
+
+def _kept_designs(objective: ServingObjective, frontier: Table) -> DesignSet:
+    """Designs of the frontier, those with most frontier points first, at most MAX_DESIGNS."""
+    index, counts = np.unique(archive_index(objective, frontier), axis=0, return_counts=True)
+    return design_set(objective, index[np.argsort(-counts, kind="stable")[:MAX_DESIGNS]])
+
+
+def _cloud(objective: ServingObjective, feasible: np.ndarray, seed: int) -> Iterator[pd.DataFrame]:
+    """Random dominated points of random feasible trials."""
+    generator = np.random.default_rng(seed)
+    plans = sum(len(np.asarray(cell.deployments.batch)) for cell in objective.cells)
+    most = int(np.clip(CLOUD_PRICED // plans, 8, CLOUD_DESIGNS))
+    full, per_trial = objective.expand(generator.permutation(feasible)[:most])
+    one_each = full[np.arange(0, len(full), per_trial) + generator.integers(0, per_trial, len(full) // per_trial)]
+    one_each = one_each[objective.space.decode(one_each).feasible]
+    if len(one_each):
+        designs = design_set(objective, one_each)
+        share = -(-CLOUD_POINTS // (len(designs.ids) * len(objective.cells)))
+        points = own_points(objective, designs, cloud=share, seed=seed)
+        yield points[points["kind"] == "cloud"]
+
+
+def described(study: Study, objective: ServingObjective, command: str) -> dict[str, Any]:
+    """What run.json says of the study and of the programs that ran it."""
+    limit = objective.limits.max_ttft_s
+    return {
+        "name": study.name,
+        "reference": study.reference_name,
+        "command": command,
+        "seed": study.search.seed,
+        "versions": {"python": platform.python_version(), **dict(_versions())},
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "objectives": list(objective.names),
+        "interactivity_targets": objective.targets.tolist(),
+        "max_ttft_s": None if np.isinf(limit) else limit,
+        "worst_case": objective.worst_case,
+        "reference_loss": float(objective.reference_loss.shape_loss),
+        "cells": [
+            {
+                "gpu": cell.gpu.name,
+                "engine": cell.gpu.engine.name,
+                "workload": cell.workload_name,
+                "isl": int(cell.workload.isl),
+                "osl": int(cell.workload.osl),
+                "cached": int(cell.workload.cached),
+                "plans": len(np.asarray(cell.deployments.batch)),
+                "gpus": sorted({int(g) for g in np.ravel(cell.deployments.replica_gpus)}),
+                "weight": cell.weight,
+            }
+            for cell in objective.cells
+        ],
+        "axes": [{"name": axis.name, "values": list(axis.labels)} for axis in study.space.axes],
+        "certificate": None,
+    }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in _PACKAGES:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:  # run from a checkout that is not installed
+            yield name, "not installed"
