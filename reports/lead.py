@@ -12,7 +12,7 @@ from reports.ablation import Ablation, ablation
 from reports.html import Safe, join, tag
 from reports.payload import finite
 from reports.trust import difference_error, points_at, within_error
-from reports.words import count, nats, number, percent, seconds, shape
+from reports.words import count, label, listed, nats, number, percent, seconds, sentence, shape
 from spaces.architecture import FIELDS, Architecture
 
 PROXY = "loss is a proxy from published scaling laws"
@@ -113,9 +113,9 @@ def _error_by_design(own: pd.DataFrame, target: float) -> dict[Any, float]:
 def where(run: Any) -> str:
     """Workloads, GPUs and engines of a run in words."""
     cells = run.meta["cells"]
-    gpus = sorted({f"{c['gpu']} ({c['engine']}, replicas of {_list(c['gpus'])} GPUs)" for c in cells})
+    gpus = sorted({f"{c['gpu']} ({c['engine']}, replicas of {listed(c['gpus'])} GPUs)" for c in cells})
     loads = sorted({workload_text(c) for c in cells})
-    return f"{_list(loads)} on {_list(gpus)}"
+    return f"{listed(loads)} on {listed(gpus)}"
 
 
 def workload_text(cell: dict[str, Any]) -> str:
@@ -127,10 +127,6 @@ def limit_text(run: Any) -> str:
     limit = run.meta["max_ttft_s"]
     return "no limit on the time to first token" if limit is None else f"first token within {seconds(float(limit))}"
 
-
-def _list(values: Any) -> str:
-    texts = [str(v) for v in values]
-    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]
 
 
 def sentences(run: Any, found: Lead) -> list[Safe]:
@@ -150,9 +146,11 @@ def sentences(run: Any, found: Lead) -> list[Safe]:
     wins = [i for i, g in enumerate(found.chosen_gains) if g is not None and g > 0 and not within_error(g, found.chosen_errors[i])]
     name = tag("button", shape(row), class_="link", type="button", data_design=f"{row['design']}|{row['recipe']}|{row['kv_format']}")
     opening = _opening(found, targets, wins, name, reference)
+    size = row["non_embedding_total"] / _reference_parameters(run) - 1
+    more = f"{percent(abs(size), sign=False)} {'more' if size > 0 else 'fewer'}" if abs(size) >= 0.0005 else "as many"
     loss = tag(
         "p",
-        f"At {percent(row['non_embedding_total'] / _reference_parameters(run) - 1)} non-embedding parameters its predicted "
+        f"It has {more} non-embedding parameters{'' if more == 'as many' else ' than the reference'}; its predicted "
         f"loss differs by {nats(row['shape_loss_difference'])} ± {row['loss_sigma']:.3f} nats from the reference's "
         f"(allowed: {nats(run.study.accuracy.tolerance_nats)}). {PROXY.capitalize()}, not a measurement.",
     )
@@ -168,7 +166,7 @@ def _reference_parameters(run: Any) -> float:
 def _opening(found: Lead, targets: list[float], wins: list[int], name: Safe, reference: Safe) -> Safe:
     row = found.chosen
     assert row is not None
-    formats = f"{row['recipe']} weights and a {row['kv_format']} KV cache"
+    formats = f"{row['recipe']} weights and {row['kv_format']} KV cache"
     if not wins:
         return tag(
             "p",
@@ -179,15 +177,18 @@ def _opening(found: Lead, targets: list[float], wins: list[int], name: Safe, ref
             f" with {formats}.",
             class_="first",
         )
-    parts = [f"{percent(found.chosen_gains[i] or 0)} at {targets[i]:g} tokens/s/user" for i in wins]
+    more = [percent(found.chosen_gains[i] or 0.0, sign=False) for i in wins]
+    rest = [f"{gain} at {targets[i]:g}" for gain, i in zip(more[1:], wins[1:], strict=True)]
     return tag(
         "p",
         name,
         " serves ",
-        tag("strong", _list(parts), class_="gain"),
-        " more tokens per second and GPU than ",
+        tag("strong", f"{more[0]} more tokens per GPU", class_="gain"),
+        " than ",
         reference,
-        f", both with {formats}, each under its own best deployment.",
+        f" at {targets[wins[0]]:g} tokens/s/user",
+        f", and {listed(rest)}" if rest else None,
+        f"; both with {formats}, each under its own best deployment.",
         class_="first",
     )
 
@@ -202,19 +203,13 @@ def _axes(found: Lead, targets: list[float], wins: list[int]) -> list[Any]:
         return ["Some mixtures of the two designs do not reach the target, so the gain cannot be split by axis."]
     helped = [f"{c.text} ({percent(g)})" for c, g in known if g > 0.005]
     cost = [f"{c.text} ({percent(g)})" for c, g in known if g < -0.005]
-    text: list[Any] = [f"What did it, at {targets[at]:g} tokens/s/user: ", tag("strong", _list(helped) if helped else "no single axis"), "."]
+    text: list[Any] = [f"What did it, at {targets[at]:g} tokens/s/user: ", tag("strong", listed(helped) if helped else "no single axis"), "."]
     if cost:
-        text.append(f" What it paid to hold the loss: {_list(cost)}.")
+        text.append(f" What it paid to hold the loss: {listed(cost)}.")
     if found.why.solved:
-        text.append(f" The {_solved(found)} follows from the parameter budget at every step.")
+        text.append(f" {sentence(label(found.why.solved))} follows from the parameter budget at every step.")
     return text
 
-
-def _solved(found: Lead) -> str:
-    from reports.words import label
-
-    assert found.why is not None and found.why.solved is not None
-    return label(found.why.solved)
 
 
 def _where_not(found: Lead, targets: list[float]) -> list[Any]:
@@ -229,7 +224,7 @@ def _where_not(found: Lead, targets: list[float]) -> list[Any]:
             notes.append(f"at {targets[i]:g} tokens/s/user it is {percent(abs(gain), sign=False)} behind")
     if not notes:
         return ["It is ahead at every target by more than the model's error of a difference."]
-    return ["Where it does not help: ", _list(notes), "."]
+    return ["Where it does not help: ", listed(notes), "."]
 
 
 def cards(run: Any, found: Lead) -> Safe:

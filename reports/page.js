@@ -89,6 +89,6 @@ function start() {
   if (first !== undefined) { state.design = first; state.point = openingPoint(first); }
   startTable(); startControls(); markRow(); drawChart(); drawPanel(); drawLimits();
   document.getElementById("chart").on("plotly_click", (event) => { const i = event.points[0].customdata; if (i !== undefined) selectPoint(i); });
-  document.documentElement.dataset.ready = "1";
+  document.documentElement.dataset.ready = Math.round(performance.now());
 }
 start();

@@ -45,22 +45,36 @@ function drawPanel() {
       usd === null ? null : figure(`$${number(usd)}`, "per million output tokens"), joules === null ? null : figure(`${number(joules)} J`, "per output token at TDP")),
     el("h3", {}, "Plan"), el("p", {}, `${gpusOf(i)} × ${c.gpu}, ${planText(i)}, ${P.batch[i].toLocaleString("en-US")} sequences in flight. End to end ${seconds(P.e2e_s[i])}.`),
     el("h3", {}, "Time per output token"),
-    breakdownBar(d.id === "reference" ? "reference" : "this point", i, longest), other === null ? null : breakdownBar("reference", other, longest),
+    breakdownBar(`this ${number(1 / P.tpot_s[i])}/s`, i, longest), other === null ? null : breakdownBar(`ref. ${number(1 / P.tpot_s[other])}/s`, other, longest),
     el("div", { class_: "keys" }, D.parts.map((p, k) => el("span", {}, el("i", { style: `background:${PART_COLOURS[k]}` }), WORDS[p]))),
-    other === null ? null : el("p", {}, buys(i, other)),
+    d.id === "reference" ? null : el("p", {}, buys(i)),
     el("p", {}, `Bound by ${D.regimes[P.regime[i]]}.`),
     el("h3", {}, "If a component cost nothing (Amdahl)"), el("table", {}, el("tbody", {}, amdahl(i))),
     el("h3", {}, "Architecture"), el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, ""), el("th", { class_: "number" }, "this"), el("th", { class_: "number" }, D.reference))), el("tbody", {}, architectureRows(d))),
     ...detailBlocks(i, d),
     el("h3", {}, "Take it away"), d.id === "reference" ? el("p", {}, "The reference is a published model.") : el("div", { class_: "copy" }, el("code", {}, command), copy));
 }
-function buys(i, j) {
-  const rate = P.tokens_per_s_per_gpu[i] / P.tokens_per_s_per_gpu[j] - 1, usd = QUANTITIES.usd_per_million_tokens;
-  const money = usd.value(i) === null ? "" : `, or $${number(usd.value(i))} against $${number(usd.value(j))} per million tokens`;
-  const equal = ownPoints(P.design[j], P.cell[j]).filter((k) => P.within_ttft[k] && P.tokens_per_s_per_gpu[k] >= P.tokens_per_s_per_gpu[i]);
-  const speed = equal.length ? 1 / Math.min(...equal.map((k) => P.tpot_s[k])) : null;
-  const faster = speed === null ? " The reference reaches this throughput at no speed." : ` At this throughput the reference gives ${number(speed)} tokens/s/user.`;
-  return `At this speed the reference needs ${planText(j)} at batch ${P.batch[j].toLocaleString("en-US")}: ${percent(rate)} throughput${money}.${faster}`;
+// tokens/s/GPU of a design's own curve at a speed, straight lines in logarithms between its points; null beyond its end
+function alongCurve(design, cell, speed, from, to) {
+  const list = frontierOf(ownPoints(design, cell).filter((k) => P.within_ttft[k]), "tokens_per_s_per_user", "tokens_per_s_per_gpu");
+  const x = list.map(from), y = list.map(to);
+  const order = list.map((_, k) => k).sort((a, b) => x[a] - x[b]);
+  if (!list.length || speed > x[order[order.length - 1]]) return null;
+  let k = 0;
+  while (x[order[k]] < speed) k++;
+  if (k === 0) return y[order[0]];
+  const [a, b] = [order[k - 1], order[k]], t = Math.log(speed / x[a]) / Math.log(x[b] / x[a]);
+  return Math.exp(Math.log(y[a]) + t * Math.log(y[b] / y[a]));
+}
+function buys(i) {
+  const r = referenceFor(P.design[i]), user = QUANTITIES.tokens_per_s_per_user.value, gpu = QUANTITIES.tokens_per_s_per_gpu.value;
+  if (r === undefined || !P.within_ttft[i]) return null;
+  const throughput = alongCurve(r, P.cell[i], user(i), user, gpu), speed = alongCurve(r, P.cell[i], gpu(i), gpu, user);
+  const usd = cellOf(i).usd_per_gpu_hour, price = (v) => number(usd / 3600 * 1e6 / v);
+  const first = throughput === null ? `${D.reference} has no plan this fast.`
+    : `At this speed ${D.reference} gives ${number(throughput, 4)} tokens/s/GPU: ${percent(gpu(i) / throughput - 1)}${usd === null ? "" : `, or $${price(gpu(i))} against $${price(throughput)} per million tokens`}.`;
+  const second = speed === null ? ` It reaches this throughput at no speed.` : ` At this throughput it gives ${number(speed)} tokens/s/user: ${percent(user(i) / speed - 1)}.`;
+  return first + second;
 }
 function navigation(i) {
   const list = ownPoints(P.design[i], P.cell[i]), at = list.indexOf(i);

@@ -63,7 +63,8 @@ def serve(
     eligible = objective.eligible(p) & objective.within_ttft(p)
     if plans is not None:
         eligible = eligible & plans
-    values, shortfall = throughput_at_targets(p.tokens_per_s_per_user, p.tokens_per_s_per_gpu, eligible, wanted)
+    rates = p.tokens_per_s_per_user, p.tokens_per_s_per_gpu
+    values, shortfall = throughput_at_targets(*rates, eligible, wanted, where.steps)
     some = eligible.any(axis=1)
     reached = (shortfall <= 0) & some[:, None]
     most = [

@@ -15,7 +15,7 @@ from reports.html import Safe, join, table, tag
 from reports.importance import importance
 from reports.lead import PROXY, Lead, architecture_of, workload_text
 from reports.trust import calibration_rows, within_error
-from reports.words import count, label, nats, number, parameters, percent
+from reports.words import count, label, nats, number, parameters, percent, sentence, shape
 from spaces.architecture import Architecture
 from spaces.formats import KV_FORMATS, RECIPES
 
@@ -62,7 +62,7 @@ def why_section(run: Any, found: Lead) -> Safe | None:
     return _section(
         "why",
         "Why",
-        f"What the gain of {row['shape']} ({row['recipe']}, KV {row['kv_format']}) is made of. Everything here is priced again under the study's own limits.",
+        f"What the gain of {shape(row)} ({row['recipe']}, KV {row['kv_format']}) is made of. Everything here is priced again under the study's own limits.",
         tag("div", join(b for b in blocks if b is not None), class_="grid2"),
         context_note(run, found, design, codes),
     )
@@ -86,12 +86,19 @@ def ablation_block(run: Any, found: Lead) -> Safe:
     rows: list[list[Any]] = [[c.text, *(bar(float(g)) for g in c.gain), nats(c.loss)] for c in found.why.changes]
     total = [gain_cell(float(np.expm1(g)), e) for g, e in zip(found.why.total, found.chosen_errors, strict=True)]
     rows.append([tag("strong", "all together"), *total, nats(sum(c.loss for c in found.why.changes))])
-    solved = f" {label(found.why.solved).capitalize()} is solved again at every step, so all mixtures have the reference's parameters." if found.why.solved else ""
+    solved = f" {sentence(label(found.why.solved))} is solved again at every step, so all mixtures have the reference's parameters." if found.why.solved else ""
     heads = ["change", *(f"at {t:g} tokens/s/user" for t in targets), "nats"]
+    stale = any(
+        g is not None and abs(np.log1p(g) - total) > 0.005
+        for g, total in zip(found.chosen_gains, found.why.total, strict=True)
+        if np.isfinite(total)
+    )
+    warning = "The cost model has changed since this run was priced: run the study again for numbers that agree." if stale else None
     return tag(
         "div",
         tag("h3", "Which axes did it"),
         tag("p", f"Each axis changed from the reference's value to the design's, averaged over every order of changing them (Shapley values); factors multiply to the whole.{solved}"),
+        tag("p", warning, class_="warn") if warning else None,
         table(heads, rows, "Gain per axis", numeric=[len(heads) - 1]),
         class_="block full",
     )
@@ -141,13 +148,17 @@ def tolerance_block(run: Any, found: Lead, gains: dict[float, np.ndarray]) -> Sa
 
 
 def format_block(gains: list[why.FormatGain], kv_format: str, run: Any) -> Safe:
-    rows = [[g.recipe, gain_cell(g.at_batch_1), gain_cell(g.at_most_throughput), f"{g.quant_loss:+.3f}".replace("-", "−")] for g in gains]
+    rows = [[g.recipe, *(_over_bf16(g, gain) for gain in (g.at_batch_1, g.at_most_throughput)), f"{g.quant_loss:+.3f}".replace("-", "−")] for g in gains]
     gpu = run.objective.cells[0].gpu.name
     return _block(
         "What formats are worth",
         f"The same shape on {gpu} with a {kv_format} KV cache, over bf16: speed of one user at batch 1 on equal GPUs, and the highest throughput.",
         table(["recipe", "batch 1", "most throughput", "quant loss, nats"], rows, "Gain per format", numeric=[1, 2, 3]),
     )
+
+
+def _over_bf16(gain: why.FormatGain, value: float | None) -> Any:
+    return tag("span", "baseline", class_="noise") if gain.recipe == "bf16" else gain_cell(value)
 
 
 def alignment_block(run: Any, found: Lead, gains: dict[int, np.ndarray]) -> Safe | None:
@@ -260,8 +271,8 @@ def published_accuracy() -> dict[str, list[dict[str, Any]]]:
 
 def trust_section(run: Any) -> Safe:
     """Errors of the kernels used, what is extrapolated, the loss proxy, the certificate."""
-    blocks = [_kernel_block(cell.gpu) for cell in _one_per_gpu(run)]
-    blocks += [_loss_block(run), _certificate_block(run), _accuracy_block(run)]
+    column = tag("div", _loss_block(run), _certificate_block(run), class_="column")
+    blocks = [*(_kernel_block(cell.gpu) for cell in _one_per_gpu(run)), column, _accuracy_block(run)]
     return _section(
         "trust",
         "How far to trust it",

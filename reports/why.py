@@ -74,7 +74,12 @@ def by_format(objective: ServingObjective, base: Architecture, kv: int, cell: Ce
     """Gain of every recipe that the GPU multiplies natively, same shape and KV format, over bf16."""
     where = objective.cells[0] if cell is None else cell
     gpu = where.gpu
-    codes = [r for r, name in enumerate(RECIPES) if name == "bf16" or gpu.native[RECIPE_FFN[r]] or FORMATS[RECIPE_FFN[r]] == "int4"]
+    codes = [
+        r
+        for r, name in enumerate(RECIPES)
+        if name == "bf16" or gpu.native[RECIPE_FFN[r]] or FORMATS[RECIPE_FFN[r]] == "int4"
+        if base.is_moe or not name.endswith("-experts")
+    ]
     batch = np.asarray(where.deployments.batch)
     # formats are compared on equal GPUs: the smallest replica on which all of them fit
     sizes = np.broadcast_to(np.asarray(where.deployments.replica_gpus), batch.shape)

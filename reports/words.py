@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 LABELS = {
@@ -37,6 +37,17 @@ LABELS = {
 
 def label(field: str) -> str:
     return LABELS.get(field, field.replace("_", " "))
+
+
+def sentence(text: str) -> str:
+    """Text with its first letter large, the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def listed(values: Iterable[Any]) -> str:
+    """a, b and c."""
+    texts = [str(value) for value in values]
+    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]
 
 
 def count(value: float) -> str:
