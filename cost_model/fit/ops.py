@@ -1,9 +1,12 @@
 """The measured operations that calibration and benchmarks know, one `Op` per module of this folder."""
 
+from cost_model.fit.all_to_all import ALL_TO_ALL
+from cost_model.fit.collectives import ALL_REDUCE, NCCL
 from cost_model.fit.common import Op
+from cost_model.fit.experts import EXPERTS
 from cost_model.fit.gemm import GEMM
 
-OPS: tuple[Op, ...] = (GEMM,)
+OPS: tuple[Op, ...] = (GEMM, ALL_REDUCE, NCCL, ALL_TO_ALL, EXPERTS)
 
 
 def chosen(names: list[str] | None) -> tuple[Op, ...]:

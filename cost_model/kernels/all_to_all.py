@@ -1,7 +1,6 @@
 """Seconds of the expert-parallel all-to-all: tokens to the ranks of their experts (dispatch) and back (combine).
 
-A token goes once to every rank that holds one of its experts: with balanced routing to min(top_k, ep) ranks, one in
-ep of them local. Kernels: TensorRT-LLM's NVLink one-sided and two-sided, DeepEP low-latency and high-throughput.
+Kernels: TensorRT-LLM's NVLink one-sided and two-sided, DeepEP low-latency and high-throughput.
 Across link domains the copies for other domains go through the network card: modelled, not measured; it agrees with
 the low-latency times that DeepEP publishes for 16 to 256 ranks.
 """
@@ -57,19 +56,32 @@ def all_to_all(
         ValueError: unknown name, or several domains on a GPU that has no network.
     """
     form, step = format_code(format), code(phase, PHASES, "phase")
-    key = code(backend, BACKENDS, "backend") * len(STEPS) + _STEP[step, form]
+    kernel = code(backend, BACKENDS, "backend")
+    key = kernel * len(STEPS) + _STEP[step, form]
     c = gpu.calibration.at("all_to_all", key, KEYS)
     tokens, ep = np.asarray(tokens, dtype=float), np.asarray(ep, dtype=float)
     domains = np.maximum(np.ceil(ep / domain_gpus(gpu)), nodes)
     far = np.where(domains > 1.0, (1.0 - 1.0 / domains) * ep / np.maximum(ep - 1.0, 1.0), 0.0)  # of remote copies
     vectors = tokens * hidden * _PAYLOAD[step, form]
-    reached = np.minimum(np.minimum(top_k, experts), ep)
-    remote = vectors * reached * (1.0 - 1.0 / ep)
+    remote = vectors * _copies(kernel, np.minimum(top_k, experts), ep) * (1.0 - 1.0 / ep)
     link = remote * (1.0 - far) * (1.0 + c.congestion * np.log2(ep)) / c.link_efficiency
     link = link / (gpu.link_bytes_per_s or np.inf)
     near = vectors * top_k / (c.local_efficiency * gpu.memory_bytes_per_s)
     busy = np.maximum(np.sqrt(link * link + near * near), c.floor_s) + _network(gpu, remote * far, domains)
     return np.where(ep > 1.0, c.latency_s + c.rank_s * ep + tokens * c.token_s + busy, 0.0)
+
+
+def _copies(kernel: Any, top_k: Any, ep: Any) -> Any:
+    """How often a token is sent, itself included, under the routing that each kernel was measured with.
+
+    NVLink kernels and DeepEP's high-throughput one send once per rank: min(top_k, ep) when balanced, or the expected
+    number of distinct ranks when uniform. The low-latency one sends once per expert.
+    """
+    balanced = np.minimum(top_k, ep)
+    if np.all(kernel < BACKENDS.index("deepep-ll")):
+        return balanced
+    uniform = ep * (1.0 - (1.0 - 1.0 / ep) ** top_k)
+    return np.where(kernel == BACKENDS.index("deepep-ll"), top_k, np.where(kernel < 2, balanced, uniform))
 
 
 def _network(gpu: Accelerator, moved: Any, domains: Any) -> Any:

@@ -44,7 +44,10 @@ def all_reduce(gpu: Accelerator, message_bytes: Any, ranks: Any, launch: Any = "
 def _all_reduce_inside(gpu: Accelerator, c: Any, size: Any, ranks: Any) -> Any:
     link = (gpu.link_bytes_per_s or np.inf) / (1.0 + c.host_contention * np.maximum(ranks - 2.0, 0.0))
     wire = size / link
-    one_shot = c.one_shot_s + c.one_shot_rank_s * ranks + (ranks - 1.0) / c.one_shot_efficiency * wire
+    pushed = np.maximum(
+        (ranks - 1.0) / c.one_shot_efficiency * wire, c.one_shot_hidden_s
+    )  # small ones hide in the latency
+    one_shot = c.one_shot_s + c.one_shot_rank_s * ranks + pushed
     share = 2.0 * (ranks - 1.0) / ranks
     two_shot = c.two_shot_s + c.two_shot_rank_s * ranks + share / c.two_shot_efficiency * wire
     ring = share * (1.0 + c.ring_small_group / ranks) / c.ring_efficiency

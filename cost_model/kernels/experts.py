@@ -1,4 +1,10 @@
-"""Seconds of the routed experts of one rank: permutation, activation quantisation, two grouped GEMMs, combine."""
+"""Seconds of the routed experts of one rank: routing, permutation, activation quantisation, two grouped GEMMs, combine.
+
+FC1 is hidden -> expert width (twice that where gated), FC2 goes back. Both stream the weights of the activated experts
+only and run in waves of output tiles on the SMs; the kernel's auto-tuner picks the cheaper of two tile heights.
+Around them, memory passes carry the permuted pairs, and the routing kernels sort all (token, expert) pairs of the
+whole expert-parallel group. Fitted on aiconfigurator-core 0.12.0 tables by cost_model/fit/experts.py.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from cost_model.accelerator import Accelerator
-from cost_model.kernels.routing import busiest_rank, row_tiles
+from cost_model.kernels.routing import RankLoad, busiest_rank, row_tiles
 from spaces.formats import ACTIVATION_BYTES, FORMATS, WEIGHT_BYTES, format_code
 
-TILES = (16.0, 128.0)  # smallest and largest M tile of the grouped GEMM
+TILE_ROWS = (32.0, 128.0)
+TILE_COLUMNS = 128.0
 
 
 def experts(
@@ -39,15 +46,30 @@ def experts(
     """
     form = format_code(format)
     c = gpu.calibration.at("experts", form, FORMATS)
+    tokens, hidden, top_k = (np.asarray(value, dtype=float) for value in (tokens, hidden, top_k))
+    width = np.asarray(expert_ffn, dtype=float) / tp
+    up = width * (1.0 + np.asarray(gated, dtype=float))
     load = busiest_rank(tokens, experts, top_k, ep, skew)
-    hidden, width = np.asarray(hidden, dtype=float), np.asarray(expert_ffn, dtype=float) / tp
-    up = width * np.where(gated, 2.0, 1.0)
-    bandwidth = c.memory_efficiency * gpu.memory_bytes_per_s
-    tile = np.clip(2.0 ** np.ceil(np.log2(load.assignments / load.activated)), *TILES)
-    rows = row_tiles(load, tile) * tile
-    math = 2.0 * rows * (up * (hidden + c.prologue_k) + hidden * (width + c.prologue_k))
-    math = math / (c.compute_efficiency * gpu.format_flops[form])
-    memory = load.activated * hidden * (up + width) * WEIGHT_BYTES[form] / bandwidth
-    carried = ACTIVATION_BYTES[form]
-    moved = load.assignments * (hidden * (2.0 * carried + 4.0) + (up + width) * (2.0 + carried))
-    return c.overhead_s + np.sqrt(math * math + memory * memory) + moved / bandwidth
+    carried = np.where(gpu.native, ACTIVATION_BYTES, 2.0)[form]
+    # permuted input read, written and quantised; FC1 output written and read; FC2 input; output written, gathered
+    passes = hidden * (6.0 + 2.0 * carried) + 4.0 * up + 2.0 * width * carried
+    moved = load.assignments * (passes / c.pass_efficiency) + tokens * (hidden * c.token_bytes)
+    routing = c.overhead_s + c.overhead_choice_s * top_k + tokens * (top_k * c.pair_s)
+    return routing + moved / gpu.memory_bytes_per_s + _grouped_gemms(gpu, c, form, load, hidden, up, width)
+
+
+def _grouped_gemms(gpu: Accelerator, c: Any, form: Any, load: RankLoad, hidden: Any, up: Any, width: Any) -> Any:
+    """Seconds of FC1 and FC2: per GEMM the root sum of squares of tile waves and weight streaming."""
+    rate = c.compute_efficiency * gpu.format_flops[form] / gpu.sm_count
+    streamed = load.activated * (WEIGHT_BYTES[form] / (c.memory_efficiency * gpu.memory_bytes_per_s))
+    best = None
+    for rows in TILE_ROWS:
+        tiles = row_tiles(load, rows) / gpu.sm_count
+        flops = 2.0 * rows * TILE_COLUMNS / rate
+        total = 0.0
+        for columns, depth in ((up, hidden), (hidden, width)):
+            math = np.ceil(tiles * np.ceil(columns / TILE_COLUMNS)) * (c.wave_s + flops * depth)
+            memory = streamed * (columns * depth)
+            total = total + np.sqrt(math * math + memory * memory)
+        best = total if best is None else np.minimum(best, total)
+    return best

@@ -1,0 +1,95 @@
+"""Fit of kernels/experts.py to measured mixture-of-experts layers of one rank (moe.csv)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cost_model.accelerator import Accelerator
+from cost_model.fit.common import (
+    FORMAT_NAMES,
+    GPUS,
+    Columns,
+    Constants,
+    Op,
+    fit_constants,
+    group_weights,
+    joined,
+    partitions,
+    renamed,
+    table,
+)
+from cost_model.kernels.experts import experts
+
+BLACKWELL = ("b200_sxm", "gb200", "b300_sxm", "gb300")
+START = {
+    "overhead_s": 2e-5,
+    "overhead_choice_s": 1e-6,
+    "pair_s": 5e-10,
+    "wave_s": 1e-6,
+    "compute_efficiency": 0.8,
+    "memory_efficiency": 0.8,
+    "pass_efficiency": 0.6,
+    "token_bytes": 4.0,
+}
+BOUNDS = {
+    "overhead_s": (0.0, 1e-4),
+    "overhead_choice_s": (0.0, 5e-6),
+    "pair_s": (0.0, 1e-8),
+    "wave_s": (0.0, 2e-5),
+    "compute_efficiency": (0.05, 1.0),
+    "memory_efficiency": (0.05, 1.0),
+    "pass_efficiency": (0.05, 1.0),
+    "token_bytes": (0.0, 40.0),
+}
+
+
+def prepare(file: str, raw: Columns) -> Columns:
+    """All rows; mxfp4 as the GPU computes it: with mxfp8 activations on Blackwell, with bf16 elsewhere."""
+    mxfp4 = np.where(np.isin(raw["system"], BLACKWELL), "w4a8_mxfp4_mxfp8", "w4a16_mxfp4")
+    dtype = np.where(raw["dtype"] == mxfp4, "mxfp4", raw["dtype"])
+    form = renamed(dtype, FORMAT_NAMES, "dtype", strict=False)
+    keep = np.isin(form, ("bf16", "fp8", "fp8-block", "nvfp4", "mxfp4")) & np.isin(raw["system"], list(GPUS))
+    names = {"inter": "expert_ffn", "topk": "top_k", "num_tokens": "tokens", "moe_tp": "tp", "moe_ep": "ep"}
+    dims = {names.get(name, name): raw[name] for name in ("hidden", "experts", "gated", *names)}
+    return table(
+        raw,
+        keep,
+        op=np.char.add("experts ", raw["distribution"].astype(str)),
+        format=form,
+        calibrated="experts",
+        key=form,
+        group=joined(raw["hidden"], raw["inter"], raw["topk"], raw["experts"]),
+        skew=raw["distribution"],
+        **dims,
+    )
+
+
+def predict(gpu: Accelerator, rows: Columns) -> np.ndarray:
+    seconds = np.empty(len(rows["seconds"]))
+    for (form, skew), _ in partitions(rows, "format", "skew"):
+        own = (rows["format"] == form) & (rows["skew"] == skew)
+        dims = {name: rows[name][own] for name in ("tokens", "hidden", "expert_ffn", "experts", "top_k")}
+        plan = {name: rows[name][own] for name in ("tp", "ep", "gated")}
+        seconds[own] = experts(gpu, *dims.values(), form, **plan, skew=skew)
+    return seconds
+
+
+def fit(gpu: Accelerator, rows: Columns) -> Constants:
+    """All three routings of a format share its constants: they differ in loads only."""
+    fitted: Constants = {"experts": {}}
+    for (form,), own in partitions(rows, "format"):
+
+        def trial(values: dict[str, float], form: str = form, own: Columns = own) -> np.ndarray:
+            return predict(gpu.with_constants("experts", form, values), own)
+
+        fitted["experts"][form] = fit_constants(trial, own["seconds"], START, BOUNDS, group_weights(own["group"]))
+    return fitted
+
+
+def target(op: str, form: str) -> tuple[float, float] | None:
+    if form not in ("bf16", "fp8", "fp8-block", "nvfp4"):
+        return None
+    return {"experts balanced": (0.08, 0.28), "experts power_law_1.2": (0.12, 0.35)}.get(op)
+
+
+EXPERTS = Op("experts", ("moe",), prepare, predict, fit, target)
