@@ -68,6 +68,9 @@ def search(
     with progress_bar("search", stop.trials, progress) as show, postponed_interrupt() as interrupt:
         while not (reason := stop_reason(state, stop, interrupt.requested)):
             rows, waiting = ask(state, min(state.batch, stop.trials - state.progress.trials))
+            if not len(rows):
+                state.exhausted = True
+                continue
             values, violations = score(state, rows)
             tell(state, rows, waiting, values, violations, time.monotonic() - start)
             if on_batch:
@@ -102,13 +105,15 @@ def note(progress: Progress) -> str:
 def ask(state: SearchState, count: int) -> tuple[np.ndarray, list[optuna.Trial]]:
     """(n, outer axes) index rows of at most `count` proposals, and the Optuna trials waiting for their outcome.
 
-    FrontierSampler proposes rows without a waiting trial: recording it whole, afterwards, costs half as much.
+    FrontierSampler proposes rows without a waiting trial: recording it whole, afterwards, costs half as much. It
+    repeats itself only where no design is left, so repeats are dropped, and no rows mean the end.
     """
     number = state.progress.trials
     sampler = proposer(state, number)
     state.study.sampler = sampler
     if isinstance(sampler, FrontierSampler):
-        return sampler.rows(state.study, number, count), []
+        rows = sampler.rows(state.study, number, count)
+        return rows[[row.tobytes() not in state.memo for row in state.scorer.canonical(rows)]], []
     waiting = [state.study.ask(dict(state.grid)) for _ in range(count)]
     return np.array([row_of(state.grid, trial.params) for trial in waiting]), waiting
 
@@ -153,7 +158,7 @@ def score(state: SearchState, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         points = {**scores.points, "trial": state.progress.trials + fresh[scores.points["trial"]]}
         known = [state.frontier] if state.frontier else []
         state.frontier = merge([*known, points], state.scorer.objectives, state.scorer.group_by)
-    state.exhausted = len(state.memo) >= state.trials_possible or (not first and state.sampler == "frontier")
+    state.exhausted = len(state.memo) >= state.trials_possible
     outcomes = [state.memo[key] for key in keys]
     return np.stack([values for values, _ in outcomes]), np.stack([violations for _, violations in outcomes])
 

@@ -130,11 +130,11 @@ class FrontierSampler(BaseSampler):
         for attempt in range(2 * ATTEMPTS):
             around = attempt < ATTEMPTS and len(self._archive.parents)
             candidates = self._moves(rng) if around else self._anywhere(rng, self._draws)
-            taken.add(self._screened(candidates))
+            taken.add(self._screened(self._distinct(candidates)))
             if taken.full:
                 return taken.rows()
         enumerable = np.prod(self._shape, dtype=float) <= ENUMERABLE
-        anything = self._everything(rng) if enumerable else self._anywhere(rng, self._draws)
+        anything = self._distinct(self._everything(rng) if enumerable else self._anywhere(rng, self._draws))
         if enumerable:
             taken.add(self._screened(anything))
         if not (enumerable and self._archive.filled):
@@ -146,8 +146,10 @@ class FrontierSampler(BaseSampler):
         size = int(np.prod(self._shape))
         return np.stack(np.unravel_index(rng.permutation(size), self._shape), axis=1)
 
+    def _distinct(self, rows: np.ndarray) -> np.ndarray:
+        return rows if self.canonical is None else self.canonical(rows)
+
     def _screened(self, rows: np.ndarray) -> np.ndarray:
-        rows = rows if self.canonical is None else self.canonical(rows)
         return rows if self.feasible is None else rows[self.feasible(rows)]
 
     def _anywhere(self, rng: np.random.Generator, count: int) -> np.ndarray:
