@@ -175,6 +175,7 @@ def fit_constants(
     weights: np.ndarray | None = None,
     scale: float = 0.1,
     starts: int = 1,
+    pull: float = 0.0,
 ) -> dict[str, float]:
     """Constants that minimise the soft-L1 of log(predicted / measured), each inside its physical range.
 
@@ -184,6 +185,8 @@ def fit_constants(
         start, bounds: first guess and range of every fitted constant.
         scale: log error from which residuals count linearly instead of squared.
         starts: how many first guesses to try, `start` and perturbations of it; the best fit wins.
+        pull: where rows are few: log error that moving one constant across its whole range must save on some row
+            (a ridge penalty towards `start`).
     """
     from scipy.optimize import least_squares  # the calibration extra
 
@@ -195,7 +198,8 @@ def fit_constants(
 
     def residuals(unit: np.ndarray) -> np.ndarray:
         values = dict(zip(names, low + unit * (high - low), strict=True))
-        return root * (np.log(predict(values)) - target)
+        errors = root * (np.log(predict(values)) - target)
+        return np.concatenate([errors, pull * (unit - first)]) if pull else errors
 
     first = np.clip((np.array([start[name] for name in names]) - low) / (high - low), 1e-6, 1 - 1e-6)
     random = np.random.default_rng(0)

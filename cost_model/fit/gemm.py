@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cost_model.accelerator import Accelerator
+from cost_model.accelerator import Accelerator, load_accelerator
 from cost_model.fit.common import (
     FORMAT_NAMES,
     Columns,
@@ -18,16 +18,25 @@ from cost_model.fit.common import (
     table,
 )
 from cost_model.kernels.gemm import gemm
-from spaces.formats import FORMATS, WEIGHT_ONLY
+from spaces.formats import FORMATS
 
 # A vLLM table of block-scaled fp8 holds the host's launch path, 60 to 430 us per call whatever the shape (DeepGEMM,
 # FlashInfer, Triton), which CUDA graphs hide in serving: only products well above it measure the GPU.
 VLLM_FP8_BLOCK_FLOOR_US = 500.0
 
-# what the libraries schedule: cuBLAS and DeepGEMM mix tile shapes and behave as if they placed 64 x 64 pieces;
-# CUTLASS's nvfp4 runs 256 x 256 on pairs of SMs, which is 128 x 256 on each
-TILES = {"nvfp4": (128.0, 256.0)}
+# From vLLM's per-tensor fp8 (CUTLASS) on Hopper, products of more than 128 rows are 20 to 60 % slower where m % 4 > 0,
+# like block-scaled fp8: engines pad m, so these rows are left out too.
+VLLM_FP8_ANY_M = 128
+
+# What the libraries schedule. cuBLAS and DeepGEMM mix tile shapes and behave as if they placed 64 x 64 pieces;
+# CUTLASS's nvfp4 runs 256 x 256 on pairs of SMs, which is 128 x 256 on each; FlashInfer's nvfp4 behaves finer.
+TILES = {
+    ("trtllm", "nvfp4"): (128.0, 256.0),
+    ("vllm", "nvfp4"): (128.0, 64.0),
+    ("vllm", "fp8"): (128.0, 256.0),
+}
 FINE_TILE = (64.0, 64.0)
+FEW_ROWS_PULL = 0.4  # for engines with few rows: stay near the constants of trtllm unless the rows say otherwise
 
 BOUNDS = {
     "compute_efficiency": (0.05, 1.0),
@@ -40,6 +49,7 @@ BOUNDS = {
     "split_k_s": (0.0, 100e-6),
     "throttle": (0.0, 0.5),
     "l2_hit": (0.0, 1.0),
+    "l2_share": (0.05, 0.5),
     "padding_s": (0.0, 5e-11),
     "quantise_bytes": (0.0, 15.0),
     "quantise_overhead_s": (0.0, 20e-6),
@@ -55,6 +65,7 @@ START = {
     "split_k_s": 4e-6,
     "throttle": 0.1,
     "l2_hit": 0.5,
+    "l2_share": 0.1,
 }
 STARTS = {
     "nvfp4": {"prologue_k": 1000.0, "wave_quantisation": 0.9, "split_k_s": 50e-6, "serial_k_s": 3e-10},
@@ -66,15 +77,17 @@ QUANTISE_START = {"quantise_bytes": 5.0, "quantise_overhead_s": 3e-6, "quantise_
 def prepare(file: str, raw: Columns) -> Columns:
     """Rows with N, K >= 512 that a serving engine meets.
 
-    Block-scaled fp8 only where m % 4 = 0 (engines pad m to that) and, from vLLM, only above its launch floor;
-    weight-only int8 is no format of ours.
+    Block-scaled fp8 (and vLLM's fp8 on Hopper) only where m % 4 = 0, to which engines pad m; vLLM's block-scaled fp8
+    only above its launch floor; weight-only int8 is no format of ours.
     """
     form = renamed(raw["dtype"], FORMAT_NAMES, "dtype", strict=False)
     m, n, k = raw["m"], raw["n"], raw["k"]
     keep = (n >= 512) & (k >= 512) & np.isin(form, FORMATS)
     block = form == "fp8-block"
-    keep &= ~block | (m % 4 == 0)
-    keep &= ~(block & (raw["backend"] == "vllm")) | (raw["latency_us"] > VLLM_FP8_BLOCK_FLOOR_US)
+    vllm, hopper = raw["backend"] == "vllm", np.isin(raw["system"], ("h100_sxm", "h200_sxm"))
+    padded = block | (vllm & hopper & (form == "fp8") & (m > VLLM_FP8_ANY_M))
+    keep &= ~padded | (m % 4 == 0)
+    keep &= ~(block & vllm) | (raw["latency_us"] > VLLM_FP8_BLOCK_FLOOR_US)
     return table(raw, keep, op="gemm", format=form, calibrated="gemm", key=form, group=joined(n, k), m=m, n=n, k=k)
 
 
@@ -101,25 +114,32 @@ def fit(gpu: Accelerator, rows: Columns) -> Constants:
 
 
 def _fit_format(gpu: Accelerator, form: str, rows: Columns, bf16: dict[str, float] | None) -> dict[str, float]:
-    tile_m, tile_n = TILES.get(form, FINE_TILE)
+    engine = gpu.engine.kernels
+    tile_m, tile_n = TILES.get((engine, form), FINE_TILE)
     fixed = {"tile_m": tile_m, "tile_n": tile_n, "padding_s": 0.0, "misaligned_rate": 0.685}
     start = START | STARTS.get(form, {})
-    quantised = form != "bf16" and not WEIGHT_ONLY[FORMATS.index(form)] and gpu.native[FORMATS.index(form)]
+    quantised = form != "bf16" and bool(gpu.native[FORMATS.index(form)])
     if quantised:  # only the sum of both kernels' overheads is measured: the product's is taken to be bf16's
-        overhead = bf16["overhead_s"] if bf16 else gpu.calibration.at("gemm", "bf16").overhead_s
-        fixed["overhead_s"] = overhead
+        fixed["overhead_s"] = bf16["overhead_s"] if bf16 else gpu.calibration.at("gemm", "bf16").overhead_s
         start |= QUANTISE_START
     else:
         fixed |= dict.fromkeys(QUANTISE_START, 0.0)
         start["overhead_s"] = 2.5e-6
     if form == "fp8-block" and gpu.generation == "hopper":
         start["padding_s"] = fixed.pop("padding_s") + 2e-11  # rows that fill no tile slow this kernel down
+    few = engine != "trtllm"
+    if few and TILES.get(("trtllm", form), FINE_TILE) == (tile_m, tile_n):
+        relative = vars(load_accelerator(gpu.name).calibration.at("gemm", form))
+        start |= {name: relative[name] for name in start}
 
     def trial(values: dict[str, float]) -> np.ndarray:
         return predict(gpu.with_constants("gemm", form, fixed | values), rows)
 
     weights = group_weights(rows["group"])
-    return fixed | fit_constants(trial, rows["seconds"], start, BOUNDS, weights, scale=0.04, starts=3)
+    tuned = fit_constants(
+        trial, rows["seconds"], start, BOUNDS, weights, scale=0.04, starts=3, pull=FEW_ROWS_PULL if few else 0.0
+    )
+    return fixed | tuned
 
 
 def target(op: str, form: str) -> tuple[float, float] | None:

@@ -37,7 +37,7 @@ def gemm(
     k: Any,
     format: Any,
     out_format: Any = "bf16",
-    quantise_activations: bool = True,
+    quantise_activations: Any = True,
     warm_l2: bool = False,
 ) -> Any:
     """Seconds of one product of an m x k activation with a k x n weight of a number format.
@@ -47,7 +47,7 @@ def gemm(
 
     Args:
         m, n, k: positive numbers or arrays. format, out_format: names or code arrays of spaces.formats.
-        quantise_activations: add the kernel that casts bf16 activations to `format`.
+        quantise_activations: add the kernel that casts bf16 activations to `format` (bool or bool array).
         warm_l2: the same product has just run, so that small weights are still in L2 (as in a microbenchmark).
     Returns:
         seconds, shaped like the arguments broadcast together.
@@ -65,7 +65,7 @@ def batched_gemm(
     k: Any,
     format: Any,
     out_format: Any = "bf16",
-    quantise_activations: bool = False,
+    quantise_activations: Any = False,
     warm_l2: bool = False,
 ) -> Any:
     """Seconds of `batch` independent products in one launch, e.g. MLA's absorbed projections, one per head."""
@@ -76,21 +76,23 @@ def batched_gemm(
     memory = _memory_seconds(gpu, constants, batch, m, n, k, code, format_code(out_format), warm_l2)
     larger = np.maximum(math, memory)
     ratio = np.minimum(math, memory) / larger
-    ratio = ratio * ratio
+    ratio *= ratio
     core = larger * np.sqrt(np.sqrt(1 + ratio * (2 * constants.exposure + ratio)))
-    core = core / np.where(aligned(n, k), 1.0, constants.misaligned_rate)
+    whole = aligned(n, k)
+    if not np.all(whole):
+        core = core / (constants.misaligned_rate + (1 - constants.misaligned_rate) * whole)
     seconds = core + (constants.overhead_s + constants.serial_k_s * k)
     if np.any(constants.padding_s):
         seconds = seconds + constants.padding_s * k * _padded_rows(m)
-    if quantise_activations:
-        seconds = seconds + gpu.native[code] * _quantise_seconds(gpu, constants, batch, m, k)
+    alone = gpu.native[code] & quantise_activations
+    if np.any(alone):
+        seconds = seconds + alone * _quantise_seconds(gpu, constants, batch, m, k)
     return seconds
 
 
 def aligned(n: Any, k: Any) -> Any:
     """True where rows of weights and outputs start on 16-byte boundaries in bf16 (n and k multiples of 8)."""
-    n8, k8 = np.asarray(n) / ALIGNED_ELEMENTS, np.asarray(k) / ALIGNED_ELEMENTS
-    return (n8 == np.floor(n8)) & (k8 == np.floor(k8))
+    return _multiples(n, ALIGNED_ELEMENTS) & _multiples(k, ALIGNED_ELEMENTS)
 
 
 def modelled_shape(n: Any, k: Any) -> Any:
@@ -98,8 +100,12 @@ def modelled_shape(n: Any, k: Any) -> Any:
 
     Callers show such a prediction as "modelled, not measured" whatever the evidence of `error_band`.
     """
-    n256, k256 = np.asarray(n) / MEASURED_MULTIPLE, np.asarray(k) / MEASURED_MULTIPLE
-    return (n256 != np.floor(n256)) | (k256 != np.floor(k256))
+    return ~(_multiples(n, MEASURED_MULTIPLE) & _multiples(k, MEASURED_MULTIPLE))
+
+
+def _multiples(values: Any, of: int) -> Any:
+    parts = np.asarray(values, dtype=float) * (1 / of)  # exact: powers of two
+    return parts == np.floor(parts)
 
 
 def roofline(gpu: Accelerator, m: Any, n: Any, k: Any, format: Any, out_format: Any = "bf16") -> SimpleNamespace:
@@ -133,8 +139,8 @@ def _memory_seconds(
 ) -> Any:
     weights = WEIGHT_BYTES[code] * n * k
     if warm_l2:
-        # all of the weights stay in L2 up to a tenth of it, none from a fifth on
-        cached = np.clip(2 - batch * weights / (0.1 * gpu.l2_bytes), 0.0, 1.0)
+        # all of the weights stay in L2 up to a share of it, none from twice that on
+        cached = np.clip(2 - batch * weights / (constants.l2_share * gpu.l2_bytes), 0.0, 1.0)
         weights = weights * (1 - constants.l2_hit * cached)
     moved = weights + m * (_activation_bytes(gpu)[code] * k + ACTIVATION_BYTES[out] * n)
     return batch * moved / (constants.memory_efficiency * gpu.memory_bytes_per_s)
@@ -147,8 +153,8 @@ def _activation_bytes(gpu: Accelerator) -> np.ndarray:
 
 def _padded_rows(m: Any) -> Any:
     """Rows that the last tile computes for nothing: tiles of 64 rows up to m = 64, then 128; none up to 16."""
-    tile = np.where(m <= 64, 64.0, 128.0)
-    return np.where(m <= 16, 0.0, np.ceil(m / tile) * tile - m)
+    tile = 64.0 + 64.0 * (m > 64)
+    return (np.ceil(m / tile) * tile - m) * (m > 16)
 
 
 def _quantise_seconds(gpu: Accelerator, constants: Any, batch: Any, m: Any, k: Any) -> Any:
