@@ -29,9 +29,11 @@ VLLM_FP8_BLOCK_FLOOR_US = 500.0
 VLLM_FP8_ANY_M = 128
 
 # What the libraries schedule. cuBLAS and DeepGEMM mix tile shapes and behave as if they placed 64 x 64 pieces;
-# CUTLASS's nvfp4 runs 256 x 256 on pairs of SMs, which is 128 x 256 on each; FlashInfer's nvfp4 behaves finer.
+# CUTLASS's nvfp4 runs 256 x 256 on pairs of SMs, which is 128 x 256 on each; FlashInfer's nvfp4 behaves finer;
+# weight-only kernels waste few rows on small batches.
 TILES = {
     ("trtllm", "nvfp4"): (128.0, 256.0),
+    ("trtllm", "int4"): (16.0, 128.0),
     ("vllm", "nvfp4"): (128.0, 64.0),
     ("vllm", "fp8"): (128.0, 256.0),
 }

@@ -24,6 +24,8 @@ from cost_model.accelerator import Accelerator
 from spaces.formats import ACTIVATION_BYTES, FORMATS, WEIGHT_BYTES, format_code
 
 BF16_BYTES = 2.0
+DEQUANTISED = FORMATS.index("int4")  # whose constants every dequantised format takes
+_ALL = np.arange(len(FORMATS))
 MEASURED_MULTIPLE = 256  # every measured N and K of at least 512 is a multiple of this
 ALIGNED_ELEMENTS = 8  # rows of 16 bytes in bf16: what asynchronous copies to shared memory need
 THROTTLE_ONSET_S = 3e-4  # products longer than this lose clock to the power limit
@@ -43,7 +45,7 @@ def gemm(
     """Seconds of one product of an m x k activation with a k x n weight of a number format.
 
     A format that the GPU does not multiply natively is dequantised: weights read in their format, bf16 math and
-    activations, no quantisation kernel.
+    activations, no quantisation kernel, and the constants of int4, which every GPU runs so.
 
     Args:
         m, n, k: positive numbers or arrays. format, out_format: names or code arrays of spaces.formats.
@@ -70,7 +72,7 @@ def batched_gemm(
 ) -> Any:
     """Seconds of `batch` independent products in one launch, e.g. MLA's absorbed projections, one per head."""
     code = format_code(format)
-    constants = gpu.calibration.at("gemm", code, FORMATS)
+    constants = gpu.calibration.at("gemm", np.where(gpu.native, _ALL, DEQUANTISED)[code], FORMATS)
     m, n, k = (np.asarray(value, dtype=float) for value in (m, n, k))
     math = _math_seconds(gpu, constants, batch, m, n, k, gpu.format_flops[code])
     memory = _memory_seconds(gpu, constants, batch, m, n, k, code, format_code(out_format), warm_l2)
