@@ -142,7 +142,15 @@ def linears(a: Architecture, recipe: int, attention_tp: int, kvp: int, ffn_tp: i
     rows: list[Linear] = []
     if v["kv_lora_rank"]:
         rank = v["q_lora_rank"] or v["hidden"]
-        rows.append(Linear("latent down-projection", v["q_lora_rank"] + v["kv_lora_rank"] + v["qk_rope_head_dim"], v["hidden"], 1, attention))
+        rows.append(
+            Linear(
+                "latent down-projection",
+                v["q_lora_rank"] + v["kv_lora_rank"] + v["qk_rope_head_dim"],
+                v["hidden"],
+                1,
+                attention,
+            )
+        )
         query = v["heads"] * (v["qk_nope_head_dim"] + v["qk_rope_head_dim"])
         rows.append(Linear("query up-projection", query // attention_tp, rank, 1, attention))
         rows.append(Linear("attention output", v["hidden"], v["heads"] * v["v_head_dim"] // tp, 1, attention))
@@ -162,12 +170,20 @@ def linears(a: Architecture, recipe: int, attention_tp: int, kvp: int, ffn_tp: i
 
 def _rows(case: _Case) -> tuple[list[Linear], np.ndarray]:
     """Linears of the case's plan, and the tokens each sees."""
-    matrices = linears(case.architecture, case.recipe, case.plan_value("attention_tp"), case.plan_value("kvp"), case.plan_value("ffn_tp"))
+    matrices = linears(
+        case.architecture,
+        case.recipe,
+        case.plan_value("attention_tp"),
+        case.plan_value("kvp"),
+        case.plan_value("ffn_tp"),
+    )
     gathered = case.tokens * case.plan_value("attention_dp")
     a = case.architecture
     if a.is_moe:
         gathered = max(gathered * float(np.asarray(a.top_k)) / float(np.asarray(a.experts)), 1.0)
-    return matrices, np.array([case.tokens, case.tokens] + [gathered] * 2 if len(matrices) == 4 else [case.tokens] * 3 + [gathered] * 2)
+    return matrices, np.array(
+        [case.tokens, case.tokens] + [gathered] * 2 if len(matrices) == 4 else [case.tokens] * 3 + [gathered] * 2
+    )
 
 
 def _seconds(case: _Case, matrices: Sequence[Linear], m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
@@ -204,7 +220,11 @@ def aligned(case: _Case) -> Finding:
         if getattr(matrix, side) % 128
     ]
     loose = [x for matrix in matrices for x in (matrix.n, matrix.k) if x % ALIGNMENT]
-    state = f"off 128 after sharding: {', '.join(odd)}" if odd else ("every shard a multiple of 128, not all of 256" if loose else "every shard a multiple of 256")
+    state = (
+        f"off 128 after sharding: {', '.join(odd)}"
+        if odd
+        else ("every shard a multiple of 128, not all of 256" if loose else "every shard a multiple of 256")
+    )
     return Finding("G2", not odd, state, f"misalignment costs {percent(lost, sign=False)} of the token time", lost)
 
 
@@ -214,18 +234,32 @@ def wide(case: _Case) -> Finding:
     layers = max(round(0.75 * values["layers"]), 1)
     # width grows so that layers x hidden^2 stays; the solved dimension takes up the rest
     hidden = round(values["hidden"] * np.sqrt(values["layers"] / layers) / 128) * 128
-    changes = {"layers": layers, "hidden": int(hidden), "dense_layers": min(values["dense_layers"], layers), "full_attention_layers": min(values["full_attention_layers"], layers)}
+    changes = {
+        "layers": layers,
+        "hidden": int(hidden),
+        "dense_layers": min(values["dense_layers"], layers),
+        "full_attention_layers": min(values["full_attention_layers"], layers),
+    }
     # an expert's width moves total and active parameters alike; the study's solved dimension would not
     solved, step = ("expert_ffn", 64) if values["experts"] else (case.solved, step_of(case.solved, case.align))
     other = variant(values, changes, solved, step, slack=0.03)
-    overhead = float(case.served.prediction.breakdown["overhead"][0, case.plan] / case.served.prediction.tpot_s[0, case.plan])
+    overhead = float(
+        case.served.prediction.breakdown["overhead"][0, case.plan] / case.served.prediction.tpot_s[0, case.plan]
+    )
     ratio = values["hidden"] / values["layers"]
     state = f"hidden / layers = {ratio:.0f}; fixed overheads take {percent(overhead, sign=False)} of the token time"
     if other is None:
         return Finding("G3", ratio >= 80, state, "no wider model of the same parameters", None)
     gain = _gain(case, [other])
-    loss = case.objective.losses(other, case.recipe, case.kv).shape_loss - case.objective.losses(a, case.recipe, case.kv).shape_loss
-    text = f"{layers} layers of {count(hidden)}, same parameters: {percent(gain)} throughput, {nats(float(loss))} nats" if gain is not None else "the wider model does not reach the target"
+    loss = (
+        case.objective.losses(other, case.recipe, case.kv).shape_loss
+        - case.objective.losses(a, case.recipe, case.kv).shape_loss
+    )
+    text = (
+        f"{layers} layers of {count(hidden)}, same parameters: {percent(gain)} throughput, {nats(float(loss))} nats"
+        if gain is not None
+        else "the wider model does not reach the target"
+    )
     return Finding("G3", ratio >= 80, state, text, gain)
 
 
@@ -233,7 +267,9 @@ def precise(case: _Case) -> Finding:
     """G4: the best format that this GPU multiplies natively against bf16, same shape."""
     gpu = case.cell.gpu
     native = [r for r, name in enumerate(RECIPES) if gpu.native[RECIPE_FFN[r]] or FORMATS[RECIPE_FFN[r]] == "bf16"]
-    served = serve(case.objective, [case.architecture] * len(native), np.array(native), case.kv, case.cell, targets=[case.target])
+    served = serve(
+        case.objective, [case.architecture] * len(native), np.array(native), case.kv, case.cell, targets=[case.target]
+    )
     values = served.log_throughput[:, 0]
     plain = values[native.index(RECIPES.index("bf16"))]
     state = f"{RECIPES[case.recipe]} weights, {KV_FORMATS[case.kv]} KV cache"
@@ -242,7 +278,9 @@ def precise(case: _Case) -> Finding:
     best = int(np.nanargmax(values))
     worth = float(np.expm1(values[best] - plain))
     own = float(np.expm1(values[native.index(case.recipe)] - plain)) if case.recipe in native else None
-    text = f"{RECIPES[native[best]]} serves {percent(worth)} over bf16" + (f"; {RECIPES[case.recipe]} {percent(own)}" if own is not None and native[best] != case.recipe else "")
+    text = f"{RECIPES[native[best]]} serves {percent(worth)} over bf16" + (
+        f"; {RECIPES[case.recipe]} {percent(own)}" if own is not None and native[best] != case.recipe else ""
+    )
     return Finding("G4", case.recipe != RECIPES.index("bf16"), state, text, worth)
 
 
@@ -269,9 +307,20 @@ def regular(case: _Case) -> Finding:
     layers = int(np.asarray(case.architecture.layers))
     idle = {pp: -(-layers // pp) * pp / layers - 1 for pp in (2, 4, 8)}
     even = [pp for pp, lost in idle.items() if lost == 0]
-    state = f"{layers} layers: cut evenly by PP {', '.join(map(str, even))}" if even else f"{layers} layers: cut evenly by none of PP 2, 4, 8"
+    state = (
+        f"{layers} layers: cut evenly by PP {', '.join(map(str, even))}"
+        if even
+        else f"{layers} layers: cut evenly by none of PP 2, 4, 8"
+    )
     lost = idle[4]
-    text = "; ".join(f"PP{pp} idles {percent(value / (1 + value), sign=False)} of the time" for pp, value in idle.items() if value) or "no stage idles"
+    text = (
+        "; ".join(
+            f"PP{pp} idles {percent(value / (1 + value), sign=False)} of the time"
+            for pp, value in idle.items()
+            if value
+        )
+        or "no stage idles"
+    )
     return Finding("G6", 4 in even, state, text, lost)
 
 
@@ -280,8 +329,12 @@ def decoupled(case: _Case) -> Finding:
     d = case.cell.deployments
     coupled = (np.asarray(d.attention_dp) == 1) & (np.asarray(d.kvp) == 1)
     plan = f"attention TP{case.plan_value('attention_tp')} DP{case.plan_value('attention_dp')}, FFN TP{case.plan_value('ffn_tp')} EP{case.plan_value('ep')}"
-    tied = serve(case.objective, [case.architecture], case.recipe, case.kv, case.cell, coupled, [case.target]).log_throughput[0, 0]
-    free = serve(case.objective, [case.architecture], case.recipe, case.kv, case.cell, None, [case.target]).log_throughput[0, 0]
+    tied = serve(
+        case.objective, [case.architecture], case.recipe, case.kv, case.cell, coupled, [case.target]
+    ).log_throughput[0, 0]
+    free = serve(
+        case.objective, [case.architecture], case.recipe, case.kv, case.cell, None, [case.target]
+    ).log_throughput[0, 0]
     state = f"best plan at this target: {plan}"
     if np.isnan(tied) or np.isnan(free):
         return Finding("G7", None, state, "only decoupled plans reach this target", None)
@@ -293,10 +346,21 @@ def _gain(case: _Case, others: Sequence[Architecture]) -> float | None:
     """Throughput of the best of other designs over the case's own, at its target."""
     served = serve(case.objective, [case.architecture, *others], case.recipe, case.kv, case.cell, targets=[case.target])
     values = served.log_throughput[:, 0]
-    return None if np.isnan(values[0]) or np.isnan(values[1:]).all() else float(np.expm1(np.nanmax(values[1:]) - values[0]))
+    return (
+        None
+        if np.isnan(values[0]) or np.isnan(values[1:]).all()
+        else float(np.expm1(np.nanmax(values[1:]) - values[0]))
+    )
 
 
 def _most(case: _Case, mask: np.ndarray) -> float | None:
     """Highest throughput over the plans of a mask."""
-    value = serve(case.objective, [case.architecture], case.recipe, case.kv, case.cell, np.broadcast_to(mask, case.served.eligible.shape[1:])).most_throughput[0]
+    value = serve(
+        case.objective,
+        [case.architecture],
+        case.recipe,
+        case.kv,
+        case.cell,
+        np.broadcast_to(mask, case.served.eligible.shape[1:]),
+    ).most_throughput[0]
     return None if np.isnan(value) else float(value)

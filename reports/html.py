@@ -23,7 +23,9 @@ def tag(name: str, *children: Any, **attributes: Any) -> Safe:
     Attribute names end in an underscore where Python reserves them (class_) and use _ for - (aria_label).
     """
     given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items() if value is not None
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
+        for key, value in attributes.items()
+        if value is not None
     )
     return Safe(f"<{name}{given}>{join(children)}</{name}>")
 
@@ -50,9 +52,7 @@ def table(heads: list[Any], rows: Iterable[list[Any]], caption: str, numeric: It
     def cells(kind: str, row: list[Any]) -> Safe:
         return join(tag(kind, cell, class_="number" if i in right else None) for i, cell in enumerate(row))
 
-    head = join(
-        tag("th", cell, scope="col", class_="number" if i in right else None) for i, cell in enumerate(heads)
-    )
+    head = join(tag("th", cell, scope="col", class_="number" if i in right else None) for i, cell in enumerate(heads))
     body = join(tag("tr", cells("td", row)) for row in rows)
     return tag(
         "div",

@@ -128,7 +128,6 @@ def limit_text(run: Any) -> str:
     return "no limit on the time to first token" if limit is None else f"first token within {seconds(float(limit))}"
 
 
-
 def sentences(run: Any, found: Lead) -> list[Safe]:
     """The short version, one paragraph per thought."""
     reference = tag("strong", run.reference_name)
@@ -143,8 +142,18 @@ def sentences(run: Any, found: Lead) -> list[Safe]:
             )
         ]
     row, targets = found.chosen, [float(t) for t in run.meta["interactivity_targets"]]
-    wins = [i for i, g in enumerate(found.chosen_gains) if g is not None and g > 0 and not within_error(g, found.chosen_errors[i])]
-    name = tag("button", shape(row), class_="link", type="button", data_design=f"{row['design']}|{row['recipe']}|{row['kv_format']}")
+    wins = [
+        i
+        for i, g in enumerate(found.chosen_gains)
+        if g is not None and g > 0 and not within_error(g, found.chosen_errors[i])
+    ]
+    name = tag(
+        "button",
+        shape(row),
+        class_="link",
+        type="button",
+        data_design=f"{row['design']}|{row['recipe']}|{row['kv_format']}",
+    )
     opening = _opening(found, targets, wins, name, reference)
     size = row["non_embedding_total"] / _reference_parameters(run) - 1
     more = f"{percent(abs(size), sign=False)} {'more' if size > 0 else 'fewer'}" if abs(size) >= 0.0005 else "as many"
@@ -203,13 +212,16 @@ def _axes(found: Lead, targets: list[float], wins: list[int]) -> list[Any]:
         return ["Some mixtures of the two designs do not reach the target, so the gain cannot be split by axis."]
     helped = [f"{c.text} ({percent(g)})" for c, g in known if g > 0.005]
     cost = [f"{c.text} ({percent(g)})" for c, g in known if g < -0.005]
-    text: list[Any] = [f"What did it, at {targets[at]:g} tokens/s/user: ", tag("strong", listed(helped) if helped else "no single axis"), "."]
+    text: list[Any] = [
+        f"What did it, at {targets[at]:g} tokens/s/user: ",
+        tag("strong", listed(helped) if helped else "no single axis"),
+        ".",
+    ]
     if cost:
         text.append(f" What it paid to hold the loss: {listed(cost)}.")
     if found.why.solved:
         text.append(f" {sentence(label(found.why.solved))} follows from the parameter budget at every step.")
     return text
-
 
 
 def _where_not(found: Lead, targets: list[float]) -> list[Any]:
@@ -219,7 +231,9 @@ def _where_not(found: Lead, targets: list[float]) -> list[Any]:
         if gain is None:
             notes.append(f"at {targets[i]:g} tokens/s/user one of the two has no plan that fast")
         elif within_error(gain, error):
-            notes.append(f"at {targets[i]:g} tokens/s/user the difference of {percent(gain)} is within model error (± {percent(error or 0, sign=False)})")
+            notes.append(
+                f"at {targets[i]:g} tokens/s/user the difference of {percent(gain)} is within model error (± {percent(error or 0, sign=False)})"
+            )
         elif gain < 0:
             notes.append(f"at {targets[i]:g} tokens/s/user it is {percent(abs(gain), sign=False)} behind")
     if not notes:

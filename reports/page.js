@@ -87,7 +87,11 @@ function startControls() {
 function start() {
   const first = D.chosen !== null && DESIGN_AT.has(D.chosen) ? DESIGN_AT.get(D.chosen) : LISTED[0];
   if (first !== undefined) { state.design = first; state.point = openingPoint(first); }
-  startTable(); startControls(); markRow(); drawChart(); drawPanel(); drawLimits();
+  startTable(); startControls(); markRow(); drawPanel(); drawLimits();
+  requestAnimationFrame(() => setTimeout(startChart)); // the table and panel answer before the plot is drawn
+}
+function startChart() {
+  drawChart();
   document.getElementById("chart").on("plotly_click", (event) => { const i = event.points[0].customdata; if (i !== undefined) selectPoint(i); });
   document.documentElement.dataset.ready = Math.round(performance.now());
 }

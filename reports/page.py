@@ -70,7 +70,10 @@ def header(run: Any) -> Safe:
         [
             tag("p", "Ridgeline design study ", tag("span", run.name, class_="name"), class_="eyebrow"),
             tag("h1", "Which shape serves better than ", tag("em", run.reference_name), "?"),
-            tag("p", f"{where(run)}, {limit_text(run)}. Reference: {run.reference_name}. {PROXY.capitalize()}.", class_="sub"),
+            tag(
+                "p",
+                f"{where(run)}, {limit_text(run)}. Reference: {run.reference_name}. {PROXY.capitalize()}.",
+                class_="sub",
+            ),
         ]
     )
-

@@ -98,7 +98,7 @@ function drawChart() {
     if (over.length) traces.push(trace(over, { name: "selected, over the TTFT limit", showlegend: false, marker: { size: 8, color: BLUE, symbol: "circle-open", line: { width: 1.6 } } }));
   }
   if (state.point !== null && P.cell[state.point] === state.cell) traces.push(trace([state.point], { name: "selected point", showlegend: false, marker: { size: 17, color: "rgba(0,0,0,0)", line: { color: "#E69F00", width: 3 } } }));
-  const axis = (q, log) => ({ title: { text: QUANTITIES[q].name, font: { size: 13 } }, type: log ? "log" : "linear", rangemode: log ? "normal" : "tozero", gridcolor: "#edf0f3", zeroline: false, linecolor: "#c9cfd8", ticks: "outside", tickcolor: "#c9cfd8", ticklen: 4, automargin: true, ...(log ? { dtick: "D1", exponentformat: "none" } : {}) });
+  const axis = (q, log) => ({ title: { text: QUANTITIES[q].name, font: { size: 13 } }, type: log ? "log" : "linear", rangemode: log ? "normal" : "tozero", gridcolor: "#edf0f3", zeroline: false, linecolor: "#c9cfd8", ticks: "outside", tickcolor: "#c9cfd8", ticklen: 4, automargin: true, ...(log ? { dtick: "D2", exponentformat: "none" } : {}) });
   const layout = {
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: INK }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 64, r: 18, t: 8, b: 52 }, hovermode: "closest", uirevision: `${state.x}/${state.y}/${state.xlog}/${state.ylog}/${state.cell}`,

@@ -35,7 +35,7 @@ function drawPanel() {
   const command = `ridgeline export ${D.run} --design ${d.id} --out ${d.id}`;
   const copy = el("button", { type: "button", class_: "mini" }, "Copy");
   copy.onclick = () => copyText(command, copy);
-  panel.replaceChildren(
+  panel.replaceChildren(...[
     el("p", { class_: "name" }, d.id === "reference" ? `${D.reference}` : d.shape),
     el("p", { class_: "id" }, `${d.id === "reference" ? "the reference" : `design ${d.id}`}, ${formatOf(d)}; point ${P.point[i]}`),
     navigation(i),
@@ -52,7 +52,7 @@ function drawPanel() {
     el("h3", {}, "If a component cost nothing (Amdahl)"), el("table", {}, el("tbody", {}, amdahl(i))),
     el("h3", {}, "Architecture"), el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, ""), el("th", { class_: "number" }, "this"), el("th", { class_: "number" }, D.reference))), el("tbody", {}, architectureRows(d))),
     ...detailBlocks(i, d),
-    el("h3", {}, "Take it away"), d.id === "reference" ? el("p", {}, "The reference is a published model.") : el("div", { class_: "copy" }, el("code", {}, command), copy));
+    el("h3", {}, "Take it away"), d.id === "reference" ? el("p", {}, "The reference is a published model.") : el("div", { class_: "copy" }, el("code", {}, command), copy)].filter((node) => node !== null));
 }
 // tokens/s/GPU of a design's own curve at a speed, straight lines in logarithms between its points; null beyond its end
 function alongCurve(design, cell, speed, from, to) {
@@ -82,9 +82,32 @@ function navigation(i) {
   const go = (step, text) => el("button", { type: "button", disabled: list[at + step] === undefined, onclick: () => { selectPoint(list[at + step]); document.querySelectorAll("#panel .panel-nav button")[step < 0 ? 0 : 1].focus(); } }, text);
   return el("div", { class_: "panel-nav" }, go(-1, "← slower"), go(1, "faster →"), el("span", {}, `${at + 1} of ${list.length} on its curve`));
 }
-function detailBlocks(i, d) {
+const SVG = (name, attributes, ...children) => { const node = document.createElementNS("http://www.w3.org/2000/svg", name); for (const [k, v] of Object.entries(attributes)) node.setAttribute(k, v); node.append(...children); return node; };
+// operations of a decode pass against the roofline of their formats; both axes logarithmic
+function rooflineBlock(i, d) {
+  const rows = D.operations.map((name, k) => ({ name, x: P[`intensity_${k}`][i], y: P[`flops_${k}`][i], colour: COLOURS[k] })).filter((r) => r.x !== null);
+  if (!rows.length) return [];
+  const c = cellOf(i), [attention, ffn] = c.peak_flops[d.recipe], top = Math.max(attention, ffn), bandwidth = c.memory_bytes_per_s;
+  const W = 356, H = 170, pad = { l: 40, r: 8, t: 8, b: 28 };
+  const x0 = Math.min(0.5, ...rows.map((r) => r.x)) / 1.5, x1 = Math.max(4 * top / bandwidth, ...rows.map((r) => r.x)) * 1.5, y1 = top * 1.8, y0 = Math.min(...rows.map((r) => r.y), x0 * bandwidth) / 1.5;
+  const X = (v) => pad.l + Math.log(v / x0) / Math.log(x1 / x0) * (W - pad.l - pad.r), Y = (v) => H - pad.b - Math.log(v / y0) / Math.log(y1 / y0) * (H - pad.t - pad.b);
+  const svg = SVG("svg", { viewBox: `0 0 ${W} ${H}`, class: "roof", role: "img", "aria-label": rows.map((r) => `${r.name}: ${number(r.x)} FLOP per byte, ${number(r.y / 1e12)} TFLOP/s`).join("; ") });
+  const text = (x, y, t, anchor) => SVG("text", { x, y, "text-anchor": anchor || "middle" }, t);
+  for (let e = Math.ceil(Math.log10(x0)); 10 ** e <= x1; e++) svg.append(SVG("line", { x1: X(10 ** e), x2: X(10 ** e), y1: pad.t, y2: H - pad.b, class: "grid" }), text(X(10 ** e), H - pad.b + 12, 10 ** e >= 1 ? (10 ** e).toLocaleString("en-US") : String(10 ** e)));
+  for (let e = Math.ceil(Math.log10(y0)); 10 ** e <= y1; e++) svg.append(SVG("line", { x1: pad.l, x2: W - pad.r, y1: Y(10 ** e), y2: Y(10 ** e), class: "grid" }), text(pad.l - 4, Y(10 ** e) + 3, e >= 12 ? `${10 ** (e - 12)}T` : e >= 9 ? `${10 ** (e - 9)}G` : `1e${e}`, "end"));
+  svg.append(text((W + pad.l) / 2, H - 3, "FLOP per byte"), SVG("polyline", { points: `${X(x0)},${Y(x0 * bandwidth)} ${X(top / bandwidth)},${Y(top)} ${X(x1)},${Y(top)}`, class: "line" }));
+  if (attention !== ffn) svg.append(SVG("polyline", { points: `${X(Math.min(attention, ffn) / bandwidth)},${Y(Math.min(attention, ffn))} ${X(x1)},${Y(Math.min(attention, ffn))}`, class: "line thin" }));
+  for (const r of rows) svg.append(SVG("circle", { cx: X(r.x), cy: Y(r.y), r: 4.5, fill: r.colour }, SVG("title", {}, `${r.name}: ${number(r.x)} FLOP per byte, ${number(r.y / 1e12)} TFLOP/s`)));
+  return [el("h3", {}, "Roofline of a decode pass"), svg, el("div", { class_: "keys" }, rows.map((r) => el("span", {}, el("i", { style: `background:${r.colour}` }), `${r.name} ${number(r.y / 1e12, 2)} TFLOP/s`)))];
+}
+function lossBlock(i, d) {
   const loss = d.listed ? `${signed(d.shape_loss_difference, 3)} ± ${d.loss_sigma.toFixed(3)} nats from the reference's shape, ${signed(d.quant_loss, 3)} for the formats.` : `${d.shape_loss.toFixed(3)} nats for the shape, ${signed(d.quant_loss, 3)} for the formats.`;
   const limits = d.listed && d.limits_touched ? el("p", { class_: "warn" }, `Touches limits of the known range: ${d.limits_touched.replace(/_/g, " ")}.`) : null;
+  const published = [...(D.accuracy[d.recipe] || []), ...(D.accuracy["kv:" + d.kv_format] || [])];
   return [el("h3", {}, "Loss"), el("p", {}, `${loss} A proxy from published scaling laws.`), limits,
-    el("h3", {}, "Evidence"), el("p", {}, `${D.evidence[P.evidence[i]]}: 80 % of measurements lie within × ${number(P.error_low[i], 2)} to × ${number(P.error_high[i], 2)} of the token time.`)];
+    published.length ? el("details", {}, el("summary", {}, `Published accuracy of ${formatOf(d)}`), el("p", {}, "Not measured here. Owed before deployment: the trained model in this format on your own evaluations."), el("ul", {}, published.map((t) => el("li", {}, t)))) : null];
+}
+function detailBlocks(i, d) {
+  return [...rooflineBlock(i, d), ...lossBlock(i, d),
+    el("h3", {}, "Evidence"), el("p", {}, `${D.evidence[P.evidence[i]]}: 80 % of measurements lie within × ${number(P.error_low[i], 2)} to × ${number(P.error_high[i], 2)} of the token time.`)].filter((node) => node !== null);
 }

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from reports.accuracy import published_accuracy
+from reports.roofline import OPERATIONS, roofline
 from reports.trust import difference_error, points_at
 from reports.words import label, shape
 from spaces.architecture import FIELDS as SHAPE_FIELDS
 from spaces.deployment import FIELDS as PLAN_FIELDS
+from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, RECIPES
 
 MAX_POINTS = 12_000
 REFERENCE = "reference"
@@ -60,7 +63,10 @@ def payload(run: Any) -> dict[str, Any]:
         **{name: rounded(points[name]) for name in _MEASURES},
         **{f"share_{part}": rounded(points[f"{part}_s"] / points["tpot_s"], 3) for part in PARTS},
     }
+    columns |= _rooflines(run, points)
     return {
+        "operations": list(OPERATIONS),
+        "accuracy": _accuracy(keys),
         "reference": run.reference_name,
         "targets": [float(t) for t in run.meta["interactivity_targets"]],
         "objectives": list(run.meta["objectives"]),
@@ -80,8 +86,41 @@ def payload(run: Any) -> dict[str, Any]:
 
 def _cell(run: Any, cell: dict[str, Any]) -> dict[str, Any]:
     gpu = next(c.gpu for c in run.objective.cells if c.gpu.name == cell["gpu"])
+    peak = {
+        name: [float(gpu.format_flops[table[i]]) for table in (RECIPE_ATTENTION, RECIPE_FFN)]
+        for i, name in enumerate(RECIPES)
+    }
     facts = {"usd_per_gpu_hour": gpu.usd_per_gpu_hour, "tdp_w": gpu.tdp_w, "memory_bytes": gpu.memory_bytes}
+    facts |= {"memory_bytes_per_s": gpu.memory_bytes_per_s, "peak_flops": peak}
     return {**cell, **facts, "price_source": gpu.price_source}
+
+
+def _rooflines(run: Any, points: pd.DataFrame) -> dict[str, list[Any]]:
+    """FLOP per byte and FLOP/s of each operation, for points on a design's own frontier; null elsewhere."""
+    columns: dict[str, list[Any]] = {
+        f"{kind}_{i}": [None] * len(points) for i in range(len(OPERATIONS)) for kind in ("intensity", "flops")
+    }
+    for cell in run.objective.cells:
+        mine = points["gpu"].eq(cell.gpu.name) & points["workload"].eq(cell.workload_name)
+        rows = np.flatnonzero(points["kind"].eq("own") & mine & points["within_ttft"])
+        context = float(cell.workload.cached + cell.workload.isl + 0.5 * cell.workload.osl)
+        for i, values in enumerate(roofline(points.iloc[rows], cell.gpu, context, run.objective.skew).values()):
+            for kind, value in zip(("intensity", "flops"), values, strict=True):
+                there = np.isfinite(value)
+                for row, number in zip(rows[there], rounded(value[there], 3), strict=True):
+                    columns[f"{kind}_{i}"][row] = number
+    return columns
+
+
+def _accuracy(keys: pd.DataFrame) -> dict[str, list[str]]:
+    """Published accuracy of every format used, as sentences."""
+    used = [*keys["recipe"].unique(), *(f"kv:{name}" for name in keys["kv_format"].unique())]
+    known = published_accuracy()
+    return {
+        name: [f"{d['model']}, {d['benchmark']}: {d['result']} ({d['source']})" for d in known[name]]
+        for name in used
+        if name in known
+    }
 
 
 def _thinned(run: Any, points: pd.DataFrame) -> pd.DataFrame:
@@ -141,7 +180,9 @@ def _errors(run: Any, targets: list[float]) -> dict[Any, float]:
     result = {}
     for target in targets:
         best = points_at(run.points[run.points["kind"] == "own"], target)
-        for key, error in zip(best[["design", *_TEXT]].itertuples(index=False, name=None), difference_error(best), strict=True):
+        for key, error in zip(
+            best[["design", *_TEXT]].itertuples(index=False, name=None), difference_error(best), strict=True
+        ):
             result[(*key, target)] = max(finite(error) or 0.0, result.get((*key, target), 0.0))
     return result
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from reports import why
+from reports.accuracy import published_accuracy
 from reports.guidelines import Finding, guidelines
 from reports.html import Safe, join, table, tag
 from reports.importance import importance
@@ -57,7 +55,9 @@ def why_section(run: Any, found: Lead) -> Safe | None:
         tolerance_block(run, found, why.by_tolerance(run, row["recipe"], row["kv_format"])),
         format_block(why.by_format(objective, design, codes[1]), row["kv_format"], run),
         alignment_block(run, found, why.by_alignment(objective, design, *codes, found.why.solved)),
-        quadrant_block(run, why.quadrants(objective, objective.space.reference, *codes), why.quadrants(objective, design, *codes)),
+        quadrant_block(
+            run, why.quadrants(objective, objective.space.reference, *codes), why.quadrants(objective, design, *codes)
+        ),
     ]
     return _section(
         "why",
@@ -81,23 +81,39 @@ def ablation_block(run: Any, found: Lead) -> Safe:
         width = min(abs(gain) / max(biggest, 0.02), 1) * 50
         side = f"left:50%;width:{width:.1f}%" if gain >= 0 else f"left:{50 - width:.1f}%;width:{width:.1f}%"
         text = tag("span", percent(gain), class_="number")
-        return tag("div", tag("div", tag("i", style=side, class_=None if gain >= 0 else "neg"), class_="track"), text, class_="mini-bar")
+        return tag(
+            "div",
+            tag("div", tag("i", style=side, class_=None if gain >= 0 else "neg"), class_="track"),
+            text,
+            class_="mini-bar",
+        )
 
     rows: list[list[Any]] = [[c.text, *(bar(float(g)) for g in c.gain), nats(c.loss)] for c in found.why.changes]
     total = [gain_cell(float(np.expm1(g)), e) for g, e in zip(found.why.total, found.chosen_errors, strict=True)]
     rows.append([tag("strong", "all together"), *total, nats(sum(c.loss for c in found.why.changes))])
-    solved = f" {sentence(label(found.why.solved))} is solved again at every step, so all mixtures have the reference's parameters." if found.why.solved else ""
+    solved = (
+        f" {sentence(label(found.why.solved))} is solved again at every step, so all mixtures have the reference's parameters."
+        if found.why.solved
+        else ""
+    )
     heads = ["change", *(f"at {t:g} tokens/s/user" for t in targets), "nats"]
     stale = any(
         g is not None and abs(np.log1p(g) - total) > 0.005
         for g, total in zip(found.chosen_gains, found.why.total, strict=True)
         if np.isfinite(total)
     )
-    warning = "The cost model has changed since this run was priced: run the study again for numbers that agree." if stale else None
+    warning = (
+        "The cost model has changed since this run was priced: run the study again for numbers that agree."
+        if stale
+        else None
+    )
     return tag(
         "div",
         tag("h3", "Which axes did it"),
-        tag("p", f"Each axis changed from the reference's value to the design's, averaged over every order of changing them (Shapley values); factors multiply to the whole.{solved}"),
+        tag(
+            "p",
+            f"Each axis changed from the reference's value to the design's, averaged over every order of changing them (Shapley values); factors multiply to the whole.{solved}",
+        ),
         tag("p", warning, class_="warn") if warning else None,
         table(heads, rows, "Gain per axis", numeric=[len(heads) - 1]),
         class_="block full",
@@ -143,12 +159,24 @@ def tolerance_block(run: Any, found: Lead, gains: dict[float, np.ndarray]) -> Sa
         "What held accuracy costs",
         f"Best gain in {row['recipe']} over the reference if the predicted loss may exceed the reference's by so much. "
         f"The search ran at +{run.study.accuracy.tolerance_nats:g}; other rows add a random sample of the space, so beyond it they are lower bounds.",
-        table(["allowed loss", *(f"at {t:g}" for t in targets)], rows, "Gain against loss tolerance", numeric=range(1, 1 + len(targets))),
+        table(
+            ["allowed loss", *(f"at {t:g}" for t in targets)],
+            rows,
+            "Gain against loss tolerance",
+            numeric=range(1, 1 + len(targets)),
+        ),
     )
 
 
 def format_block(gains: list[why.FormatGain], kv_format: str, run: Any) -> Safe:
-    rows = [[g.recipe, *(_over_bf16(g, gain) for gain in (g.at_batch_1, g.at_most_throughput)), f"{g.quant_loss:+.3f}".replace("-", "−")] for g in gains]
+    rows = [
+        [
+            g.recipe,
+            *(_over_bf16(g, gain) for gain in (g.at_batch_1, g.at_most_throughput)),
+            f"{g.quant_loss:+.3f}".replace("-", "−"),
+        ]
+        for g in gains
+    ]
     gpu = run.objective.cells[0].gpu.name
     return _block(
         "What formats are worth",
@@ -166,14 +194,19 @@ def alignment_block(run: Any, found: Lead, gains: dict[int, np.ndarray]) -> Safe
         return None
     targets = [float(t) for t in run.meta["interactivity_targets"]]
     rows = [
-        [f"multiples of {align}" + (" and no better" if align < 512 else ""), *(gain_cell(float(np.expm1(g)), None) for g in values)]
+        [
+            f"multiples of {align}" + (" and no better" if align < 512 else ""),
+            *(gain_cell(float(np.expm1(g)), None) for g in values),
+        ]
         for align, values in gains.items()
     ]
     spread = np.nanmax([np.ptp(np.array([v[i] for v in gains.values()])) for i in range(len(targets))])
     return _block(
         "What alignment is worth",
         f"The best neighbour of the design (same parameters) whose widths are aligned exactly so, over the reference. From worst to best alignment: {percent(float(np.expm1(spread)))} at most.",
-        table(["widths", *(f"at {t:g}" for t in targets)], rows, "Gain by alignment", numeric=range(1, 1 + len(targets))),
+        table(
+            ["widths", *(f"at {t:g}" for t in targets)], rows, "Gain by alignment", numeric=range(1, 1 + len(targets))
+        ),
     )
 
 
@@ -193,7 +226,10 @@ def quadrant_block(run: Any, reference: list[why.Quadrant], design: list[why.Qua
     return tag(
         "div",
         tag("h3", "Where the time goes: context × service"),
-        tag("p", "The guide's 2×2. Latency: the fastest plan for one user; throughput: the plan of most tokens per GPU, without a limit on the first token; 1,024 tokens out."),
+        tag(
+            "p",
+            "The guide's 2×2. Latency: the fastest plan for one user; throughput: the plan of most tokens per GPU, without a limit on the first token; 1,024 tokens out.",
+        ),
         table(["", run.reference_name, "chosen design", "gain"], rows, "Regimes by context and service", numeric=[3]),
         class_="block full",
     )
@@ -211,7 +247,11 @@ def context_note(run: Any, found: Lead, design: Architecture, codes: tuple[int, 
         return None
     cell = run.objective.cells[0]
     new, old = int(cell.workload.isl * factor), int(cell.workload.isl)
-    return tag("p", f"Spent on context instead: at {targets[at]:g} tokens/s/user the design serves prompts of {count(new)} tokens at the throughput that the reference gives with {count(old)}.", class_="after")
+    return tag(
+        "p",
+        f"Spent on context instead: at {targets[at]:g} tokens/s/user the design serves prompts of {count(new)} tokens at the throughput that the reference gives with {count(old)}.",
+        class_="after",
+    )
 
 
 def guideline_section(run: Any, found: Lead) -> Safe | None:
@@ -255,20 +295,6 @@ def guideline_table(ours: list[Finding], theirs: list[Finding] | None, reference
     return table(heads, rows, "Guidelines G1 to G7")
 
 
-@cache
-def published_accuracy() -> dict[str, list[dict[str, Any]]]:
-    """Published accuracy deltas by recipe, and by KV format under "kv:<format>"."""
-    data = tomllib.loads((Path(__file__).parent / "accuracy.toml").read_text(encoding="utf-8"))
-    result: dict[str, list[dict[str, Any]]] = {}
-    for delta in data["delta"]:
-        for recipe in delta["recipes"]:
-            result.setdefault(recipe, []).append(delta)
-    for delta in data["kv_delta"]:
-        for name in delta["formats"]:
-            result.setdefault(f"kv:{name}", []).append(delta)
-    return result
-
-
 def trust_section(run: Any) -> Safe:
     """Errors of the kernels used, what is extrapolated, the loss proxy, the certificate."""
     column = tag("div", _loss_block(run), _certificate_block(run), class_="column")
@@ -290,17 +316,42 @@ def _kernel_block(gpu: Any) -> Safe:
     measured = [r for r in rows if r.get("evidence") == "measured" and "median_error" in r]
     borrowed = sorted({r["operation"].replace("_", " ") for r in rows if r.get("evidence") != "measured"})
     body = [
-        [r["operation"].replace("_", " "), r["key"], percent(r["median_error"], sign=False), percent(r["p90_error"], sign=False), count(r["rows"])]
+        [
+            r["operation"].replace("_", " "),
+            r["key"],
+            percent(r["median_error"], sign=False),
+            percent(r["p90_error"], sign=False),
+            count(r["rows"]),
+        ]
         for r in measured
     ]
     intro = f"Error of each kernel on measured shapes kept out of its fit. {gpu.engine.name} on {gpu.name}."
-    tail = tag("p", f"Borrowed from another GPU or assumed, with a wider band, for some formats or modes: {', '.join(borrowed)}.", class_="after") if borrowed else None
-    empty = tag("p", "No kernel was measured on this GPU under this engine: every constant is borrowed.", class_="warn") if not body else None
+    tail = (
+        tag(
+            "p",
+            f"Borrowed from another GPU or assumed, with a wider band, for some formats or modes: {', '.join(borrowed)}.",
+            class_="after",
+        )
+        if borrowed
+        else None
+    )
+    empty = (
+        tag("p", "No kernel was measured on this GPU under this engine: every constant is borrowed.", class_="warn")
+        if not body
+        else None
+    )
     caution = gpu.provenance.get("caution") if isinstance(gpu.provenance, dict) else None
     return _block(
         f"Kernels on {gpu.name}",
         intro,
-        table(["operation", "format", "median", "90th percentile", "rows"], body, f"Kernel errors on {gpu.name}", numeric=[2, 3, 4]) if body else empty,
+        table(
+            ["operation", "format", "median", "90th percentile", "rows"],
+            body,
+            f"Kernel errors on {gpu.name}",
+            numeric=[2, 3, 4],
+        )
+        if body
+        else empty,
         tail,
         tag("p", f"Data sheet: {caution}.", class_="after") if caution else None,
     )
@@ -324,21 +375,40 @@ def _certificate_block(run: Any) -> Safe:
     certificate = run.meta.get("certificate")
     if not certificate:
         text = f"No exact sweep of this space was run, so how much the search missed is not known. It stopped after {count(run.meta['trials'])} trials ({run.meta['stop_reason']})."
-        return _block("Did the search find it all?", text, tag("p", tag("code", f"ridgeline sweep {run.path / 'study.toml'} --certify {run.path}")))
-    rows = [[name.replace("_", " "), str(value)] for name, value in certificate.items() if not isinstance(value, list | dict)]
-    return _block("Did the search find it all?", "An exact sweep of the same space certifies this run.", table(["measure", "value"], rows, "Certificate of the search"))
+        return _block(
+            "Did the search find it all?",
+            text,
+            tag("p", tag("code", f"ridgeline sweep {run.path / 'study.toml'} --certify {run.path}")),
+        )
+    rows = [
+        [name.replace("_", " "), str(value)]
+        for name, value in certificate.items()
+        if not isinstance(value, list | dict)
+    ]
+    return _block(
+        "Did the search find it all?",
+        "An exact sweep of the same space certifies this run.",
+        table(["measure", "value"], rows, "Certificate of the search"),
+    )
 
 
 def _accuracy_block(run: Any) -> Safe:
     used = sorted(set(run.designs["recipe"])) + [f"kv:{f}" for f in sorted(set(run.designs["kv_format"]))]
     known = published_accuracy()
-    rows = [[key.replace("kv:", "KV "), d["model"], d["benchmark"], d["result"], d["source"]] for key in used for d in known.get(key, [])]
+    rows = [
+        [key.replace("kv:", "KV "), d["model"], d["benchmark"], d["result"], d["source"]]
+        for key in used
+        for d in known.get(key, [])
+    ]
     if not rows:
         return _block("Accuracy of the formats", "All designs are bf16: nothing is quantised.")
     return tag(
         "div",
         tag("h3", "Accuracy of the formats, as published"),
-        tag("p", "Not measured here. Owed before deployment: the trained model in this format on your own evaluations, long context included."),
+        tag(
+            "p",
+            "Not measured here. Owed before deployment: the trained model in this format on your own evaluations, long context included.",
+        ),
         table(["format", "model", "benchmark", "result", "source"], rows, "Published accuracy of formats"),
         class_="block full",
     )
@@ -351,7 +421,9 @@ def provenance_section(run: Any) -> Safe:
         "command": meta["command"] or "not recorded",
         "seed": meta["seed"],
         "trials": f"{count(meta['trials'])}, {percent(meta['feasible_share'], sign=False)} feasible; {count(meta['points_priced'])} points priced in {meta['seconds']:.1f} s",
-        "served": "; ".join(f"{workload_text(c)} on {c['gpu']} ({c['engine']}), {count(c['plans'])} plans" for c in meta["cells"]),
+        "served": "; ".join(
+            f"{workload_text(c)} on {c['gpu']} ({c['engine']}), {count(c['plans'])} plans" for c in meta["cells"]
+        ),
         "reference": f"{run.reference_name}, {parameters(_total(run))} parameters",
         "versions": ", ".join(f"{name} {version}" for name, version in meta["versions"].items()),
         "finished": meta.get("finished", "not recorded"),
@@ -361,7 +433,12 @@ def provenance_section(run: Any) -> Safe:
         "provenance",
         "Where it came from",
         "Run it again with the same seed and versions and every number here comes out the same.",
-        tag("div", tag("dl", listed, class_="facts"), tag("details", tag("summary", "The study as run"), tag("pre", run.study.toml(), tabindex="0")), class_="block"),
+        tag(
+            "div",
+            tag("dl", listed, class_="facts"),
+            tag("details", tag("summary", "The study as run"), tag("pre", run.study.toml(), tabindex="0")),
+            class_="block",
+        ),
     )
 
 

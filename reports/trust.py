@@ -29,7 +29,9 @@ def difference_error(points: pd.DataFrame) -> np.ndarray:
     """
     half = 0.5 * np.log(points["error_high"].to_numpy(dtype=float) / points["error_low"].to_numpy(dtype=float))
     half = np.where(points["evidence"].to_numpy() == "extrapolated", half / EXTRAPOLATED_WIDENING, half)
-    shares = np.stack([points[f"{part}_s"].to_numpy(dtype=float) for part in PARTS]) / points["tpot_s"].to_numpy(dtype=float)
+    shares = np.stack([points[f"{part}_s"].to_numpy(dtype=float) for part in PARTS]) / points["tpot_s"].to_numpy(
+        dtype=float
+    )
     return np.asarray(np.expm1(half * np.sqrt(2.0 * (shares * shares).sum(axis=0))))
 
 

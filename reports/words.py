@@ -85,7 +85,9 @@ def seconds(value: float) -> str:
 
 def shape(row: Mapping[str, Any]) -> str:
     """A design in one readable line: 3840 wide x 35 deep, 48/4 heads, FFN 12,800."""
-    attention = f"MLA {row['kv_lora_rank']:.0f}" if row["kv_lora_rank"] else f"{row['heads']:.0f}/{row['kv_heads']:.0f} heads"
+    attention = (
+        f"MLA {row['kv_lora_rank']:.0f}" if row["kv_lora_rank"] else f"{row['heads']:.0f}/{row['kv_heads']:.0f} heads"
+    )
     text = f"{row['hidden']:.0f} × {row['layers']:.0f}, {attention}"
     if row["experts"]:
         shared = f" + {row['shared_experts']:.0f} shared" if row["shared_experts"] else ""

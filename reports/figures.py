@@ -1,0 +1,152 @@
+"""Plotly figures of a run for notebooks and images: any two columns, the frontier recomputed for that pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from reports.words import label, plan, seconds, shape
+from search.frontier import Objective, loss_values, nondominated
+from search.objective import OBJECTIVES
+
+BLUE, ORANGE, INK, GREY = "#0072B2", "#D55E00", "#1a2230", "#8d97a6"
+AXES = {
+    "tokens_per_s_per_user": "tokens/s/user",
+    "tokens_per_s_per_gpu": "tokens/s/GPU",
+    "ttft_s": "time to first token, s",
+    "e2e_s": "end-to-end time, s",
+    "usd_per_million_tokens": "$ per million output tokens",
+    "joules_per_token": "joules per output token",
+    "memory_bytes_per_gpu": "bytes per GPU",
+    "shape_loss": "predicted loss of the shape, nats",
+}
+
+
+def figure(
+    run: Any,
+    x: str = "tokens_per_s_per_user",
+    y: str = "tokens_per_s_per_gpu",
+    colour: str | None = None,
+    gpu: str | None = None,
+    workload: str | None = None,
+) -> go.Figure:
+    """The frontier of a run against the reference's own, in any pair of axes.
+
+    Args:
+        run: a Run. x, y: columns of the point tables that can be objectives. colour: any column of the points.
+        gpu, workload: which cell; default the run's first.
+    Raises:
+        ValueError: unknown axis, colour, GPU or workload, or an axis this run has no values for.
+    """
+    axes = tuple(_objective(run, name) for name in (x, y))
+    cell = _cell(run, gpu, workload)
+    points, reference = (_of(table, cell) for table in (run.points, run.reference))
+    if colour is not None and colour not in points:
+        raise ValueError(f"colour = {colour!r}: not a column of the points; valid: {', '.join(points)}")
+    result = go.Figure()
+    for within, name in ((True, "other designs and plans"), (False, "over the TTFT limit")):
+        result.add_trace(_cloud(points[points["within_ttft"] == within], x, y, colour, name, hollow=not within))
+    for number, (recipe, part) in enumerate(points[points["kind"] == "own"].groupby("recipe")):
+        dash = ("solid", "dot", "dash", "dashdot")[number % 4]
+        result.add_trace(_curve(part, axes, f"best found, {recipe}", {"color": ORANGE, "width": 2.5, "dash": dash}))
+    for key, part in reference.groupby(["recipe", "kv_format"]):
+        name = f"{run.reference_name}, {key[0]}, KV {key[1]}"
+        result.add_trace(_curve(part, axes, name, {"color": INK, "width": 2, "dash": "6px,4px"}))
+    meta = run.meta
+    limit = "" if meta["max_ttft_s"] is None else f", first token within {seconds(meta['max_ttft_s'])}"
+    result.update_layout(
+        title=f"{run.name}: {cell[1]} on {cell[0]}{limit}, against {run.reference_name}",
+        xaxis_title=AXES[x],
+        yaxis_title=AXES[y],
+        template="plotly_white",
+        hovermode="closest",
+        legend={"orientation": "h", "y": -0.18},
+    )
+    return result
+
+
+def write_images(run: Any, directory: Path) -> list[Path]:
+    """PNG and SVG of the main chart of every cell (needs the `images` extra and a Chromium).
+
+    Raises:
+        ValueError: kaleido is not installed.
+    """
+    try:
+        import kaleido  # noqa: F401
+    except ImportError as error:
+        raise ValueError("images need the 'images' extra: pip install 'ridgeline[images]'") from error
+    written = []
+    for cell in run.meta["cells"]:
+        chart = figure(run, gpu=cell["gpu"], workload=cell["workload"])
+        stem = f"frontier-{cell['gpu']}-{cell['workload']}".replace("/", "-")
+        for suffix in ("png", "svg"):
+            path = directory / f"{stem}.{suffix}"
+            chart.write_image(path, width=1100, height=700, scale=2)
+            written.append(path)
+    return written
+
+
+def _objective(run: Any, name: str) -> Objective:
+    if name not in OBJECTIVES:
+        raise ValueError(f"axis {name!r}: valid: {', '.join(OBJECTIVES)}")
+    if run.points[name].isna().all():
+        raise ValueError(f"axis {name!r}: this run has no values for it (no price or no power of the GPU)")
+    return OBJECTIVES[name]
+
+
+def _cell(run: Any, gpu: str | None, workload: str | None) -> tuple[str, str]:
+    cells = [(cell["gpu"], cell["workload"]) for cell in run.meta["cells"]]
+    for cell in cells:
+        if gpu in (None, cell[0]) and workload in (None, cell[1]):
+            return cell
+    known = "; ".join(f"{w} on {g}" for g, w in cells)
+    raise ValueError(f"gpu = {gpu!r}, workload = {workload!r}: not in this run; it has {known}")
+
+
+def _of(table: pd.DataFrame, cell: tuple[str, str]) -> pd.DataFrame:
+    return table[(table["gpu"] == cell[0]) & (table["workload"] == cell[1])]
+
+
+def _hover(points: pd.DataFrame) -> list[str]:
+    return [
+        f"{shape(row)}<br>{row['recipe']}, KV {row['kv_format']}; {row['gpus']:.0f} GPUs, {plan(row)}, batch {row['batch']:.0f}"
+        for row in points.to_dict("records")
+    ]
+
+
+def _cloud(points: pd.DataFrame, x: str, y: str, colour: str | None, name: str, hollow: bool) -> go.Scatter:
+    marker: dict[str, Any] = {
+        "size": 5,
+        "opacity": 0.35,
+        "color": GREY,
+        "symbol": "circle-open" if hollow else "circle",
+    }
+    if colour is not None:
+        values = points[colour]
+        number = values.to_numpy() if values.dtype.kind in "iufb" else pd.factorize(values, sort=True)[0]
+        marker |= {"color": number.astype(float), "colorscale": "Cividis", "opacity": 0.8, "showscale": not hollow}
+        marker |= {"colorbar": {"title": label(colour)}}
+    return go.Scatter(
+        x=points[x], y=points[y], mode="markers", name=name, marker=marker, text=_hover(points), hoverinfo="text+x+y"
+    )
+
+
+def _curve(points: pd.DataFrame, axes: tuple[Objective, ...], name: str, line: dict[str, Any]) -> go.Scatter:
+    """The points within the TTFT limit that nothing among them beats in this pair of axes."""
+    pool = points[points["within_ttft"]]
+    if len(pool):
+        losses = loss_values({o.name: pool[o.name].to_numpy() for o in axes}, axes)
+        pool = pool[nondominated(np.ascontiguousarray(losses))].sort_values(axes[0].name)
+    return go.Scatter(
+        x=pool[axes[0].name],
+        y=pool[axes[1].name],
+        mode="lines+markers",
+        name=name,
+        line=line,
+        text=_hover(pool),
+        hoverinfo="text+x+y",
+    )

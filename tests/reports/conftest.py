@@ -1,0 +1,46 @@
+"""One small real run for every test of the reports, with names that try to break out of the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reports.page import write_report
+from studies.run import run
+from studies.study import build_study
+
+HOSTILE = "</script><script>alert(1)</script> & \"chat\" <b>'x'"
+STUDY = {
+    "name": "small",
+    "reference": "llama-3.1-8b",
+    "budget": {"tolerance": 0.02, "solve": "ffn"},
+    "space": {
+        "hidden": {"min": 3072, "max": 5120, "step": 512},
+        "layers": {"min": 24, "max": 40, "step": 4},
+        "kv_heads": [4, 8],
+        "align": 256,
+        "recipe": ["bf16", "fp8"],
+        "inner": ["recipe"],
+    },
+    "target": [{"gpu": "h200-sxm", "engine": "trtllm", "gpus": [1, 2, 4]}],
+    "workload": [{"name": HOSTILE, "isl": 1024, "osl": 512}],
+    "serving": {"max_ttft_s": 0.2, "pp": [1]},
+    "search": {"interactivity_targets": [40, 100, 200], "trials": 60, "seed": 1},
+}
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("reports") / "run"
+    return run(build_study(STUDY, "tests"), out=out, progress=False, command="ridgeline run small")
+
+
+@pytest.fixture(scope="session")
+def report(small_run) -> Path:
+    return write_report(small_run)
+
+
+@pytest.fixture
+def hostile() -> str:
+    return HOSTILE
