@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cost_model.accelerator import Accelerator
+from cost_model.fit.collectives import widened
 from cost_model.fit.common import Columns, Constants, Op, fit_constants, joined, partitions, renamed, table
 from cost_model.kernels.all_to_all import all_to_all
 
@@ -90,7 +91,8 @@ def fit(gpu: Accelerator, rows: Columns) -> Constants:
         ) -> np.ndarray:
             return predict(gpu.with_constants("all_to_all", key, values), own)
 
-        fitted["all_to_all"][key] = fixed | fit_constants(trial, own["seconds"], start, BOUNDS)
+        chosen = fixed | fit_constants(trial, own["seconds"], start, BOUNDS)
+        fitted["all_to_all"][key] = chosen | {"fit": widened(trial(chosen), own["seconds"])}
     return fitted | {"all_to_all": _unmeasured_formats(fitted["all_to_all"])}
 
 
