@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
+from sqlalchemy.exc import IntegrityError, ProgrammingError
 
 from search.archive import trial_points
 from search.frontier import Table, merge
@@ -18,6 +20,7 @@ from search.scores import Scorer
 from search.state import experimental
 
 HEARTBEAT_SECONDS, GRACE_SECONDS = 30, 90  # a worker silent for the grace period has died
+OPEN_ATTEMPTS = 5  # a second apart
 RETRIES = 2  # of a dead worker's trial, with the same parameters
 
 
@@ -29,13 +32,7 @@ def open_study(
     Args:
         url: of a database, e.g. postgresql+psycopg://user@host/database. seed: different for each worker.
     """
-    with experimental():
-        storage = RDBStorage(
-            url,
-            heartbeat_interval=heartbeat,
-            grace_period=grace,
-            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),
-        )
+    storage = open_storage(url, heartbeat, grace)
     sampler = FrontierSampler(axis_distributions(scorer.space), scorer.feasible, scorer.canonical, seed=seed, batch=1)
     return optuna.create_study(
         storage=storage,
@@ -44,6 +41,26 @@ def open_study(
         directions=["minimize"] * len(scorer.value_names),
         load_if_exists=True,
     )
+
+
+def open_storage(url: str, heartbeat: int, grace: int) -> RDBStorage:
+    """The storage, its tables made where there are none."""
+
+    def connect() -> RDBStorage:
+        with experimental():
+            return RDBStorage(
+                url,
+                heartbeat_interval=heartbeat,
+                grace_period=grace,
+                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),
+            )
+
+    for _ in range(OPEN_ATTEMPTS - 1):  # workers that start at once on an empty database race to make its tables
+        try:
+            return connect()
+        except (IntegrityError, ProgrammingError):
+            time.sleep(1)
+    return connect()
 
 
 def work(
