@@ -38,10 +38,16 @@ SKEW = "power_law_1.2"  # the default of `predict`
 
 
 def release(row: Any) -> tuple[str, str]:
-    """(version as the engine file names it, date): releases are told apart by version, or by month where that is blank."""
+    """(version as the engine file names it, date): releases are told apart by version, or by day where that is blank."""
     version = re.search(r"tensorrtllm-runtime:[\d.]+\d|\d+\.\d+\.\d+(rc\d+)?", row.release)
-    day = row.day[:7] or UNDATED
+    day = row.day or UNDATED
     return (version.group(0), day) if version else ("", day)
+
+
+def capped(rows: pd.DataFrame) -> pd.Series:
+    """Aggregated rows whose users waited longer than they were served: an unpublished limit on running sequences."""
+    served = rows.output_tokens * rows.tpot_ms
+    return (rows["mode"] == "aggregated") & (rows.osl > 1) & (rows.ttft_ms > served)
 
 
 def cases(rows: pd.DataFrame, releases: list[str]) -> dict[str, list[Case]]:
@@ -111,7 +117,7 @@ def fitted(name: str, rows: pd.DataFrame) -> dict[str, Any]:
     releases = sorted(since)
     by_gpu = cases(rows, releases)
     parent = base(name)
-    everything = fit([case for group in by_gpu.values() for case in group], parent, releases)
+    everything = fit([case for group in by_gpu.values() for case in group], parent, [])
     tables: dict[str, Any] = {**plain(everything), "generation": {}, "gpu": {}}
     dated = {
         label: {"version": label if label in set(rows.version) else "", "date": since[label], "gpu": {}}
@@ -120,13 +126,11 @@ def fitted(name: str, rows: pd.DataFrame) -> dict[str, Any]:
     generations = sorted({group[0].design.gpu.generation for group in by_gpu.values()})
     for generation in generations:
         own = {gpu: group for gpu, group in by_gpu.items() if group[0].design.gpu.generation == generation}
-        above = trial_engine(parent, {**everything, "releases": {}}, releases, np.array([], dtype=int))
-        above = replace(above, release_factor=1.0, layer_overhead_s=everything["layer_overhead_s"])
-        shared = fit([case for group in own.values() for case in group], above, releases)
+        above = child(parent, everything)
+        shared = fit([case for group in own.values() for case in group], above, [])
         tables["generation"][generation] = plain(shared)
         for gpu, group in own.items():
-            above = trial_engine(parent, {**shared, "releases": {}}, releases, np.array([], dtype=int))
-            above = replace(above, release_factor=1.0, layer_overhead_s=shared["layer_overhead_s"])
+            above = child(parent, shared)
             found = fit(group, above, releases)
             tables["gpu"][gpu] = plain(found) | {"fit": record(group, above, found, releases)}
             for label, values in found["releases"].items():
@@ -143,9 +147,16 @@ def base(name: str) -> Engine:
     }
     neutral |= {key: 0.0 for key in ("prefill_overhead_s", "first_token_s")}
     neutral |= {key: 1.0 for key in ("attention_factor", "communication_factor", "prefill_factor", "release_factor")}
+    neutral |= {"pool_factor": 1.0, "queue_factor": 1.0, "exchange_overhead_s": 0.0}
     start = {"step_overhead_s": 2e-4, "prefill_overhead_s": 1e-3, "first_token_s": 1e-2}
     ones = np.ones(len(load_engine(name).linear_factor))
     return replace(load_engine(name), **{**neutral, **start}, linear_factor=ones, experts_factor=ones)
+
+
+def child(parent: Engine, found: dict[str, Any]) -> Engine:
+    """The parent with the constants of a fit that told no releases apart."""
+    one = trial_engine(parent, found, [], np.zeros(1, dtype=int))
+    return replace(one, **{name: float(getattr(one, name)[0]) for name in RELEASE_SPREAD})
 
 
 def record(group: list[Case], parent: Engine, found: dict[str, Any], releases: list[str]) -> dict[str, Any]:
@@ -193,7 +204,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = read_rows(arguments.csv)
     rows = rows[(rows.split == "calibration") & rows.tier.isin(["A", "B"]) & (rows.spec_decode == "none")]
-    rows = rows[refusals(rows) == ""]
+    rows = rows[(refusals(rows) == "") & ~capped(rows)]
     for name in arguments.engines:
         own = rows[rows.engine.map(NAMES["engines"]) == name]
         for batch in batches(own, by=()):

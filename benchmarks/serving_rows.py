@@ -186,9 +186,14 @@ def accelerator(gpu: str, engine: str, release: str, day: str) -> Accelerator:
 
 
 def slots(batch: Batch) -> np.ndarray:
-    """(rows,) sequences that run at once: the users asked for, or as many as memory holds; the others wait."""
-    plan = batch.deployment
-    held = memory(batch.architecture, batch.recipe, plan, batch.workload, batch.gpu, batch.kv_format)
+    """(rows,) sequences that run at once: the users asked for, or as many as memory holds; the others wait.
+
+    Engines admit a sequence when its prompt fits and evict where that was too hopeful, so that memory holds answers that
+    are half written on average.
+    """
+    plan, asked = batch.deployment, batch.workload
+    half = Workload(asked.isl, np.maximum(asked.osl / 2, 1), asked.cached, asked.load)
+    held = memory(batch.architecture, batch.recipe, plan, half, batch.gpu, batch.kv_format)
     most = np.maximum(held.largest_batch, np.asarray(plan.attention_dp) * plan.pp)
     return np.where(plan.disaggregated, plan.batch, np.minimum(plan.batch, most)).astype(np.int64)
 

@@ -44,7 +44,10 @@ class Engine:
         first_token_s: from a request's arrival to its first step, and from its token to the client.
         linear_factor, experts_factor: (formats,) seconds in a running engine over seconds of the same kernel measured
             alone, by weight format. attention_factor, communication_factor: likewise.
-        prefill_factor: the same for the part of a step that prompts add.
+        prefill_factor: the same for the part of a step that prompts add. pool_factor: seconds of a prompt on a prefill pool
+            over those of its passes (scheduling, KV hand-over, ranks that wait for one another).
+        exchange_overhead_s: of one layer's dispatch and combine between attention-DP ranks, beyond the kernels.
+        queue_factor: how much longer prompts queue in a closed loop than randomly arriving ones would.
         release_factor: seconds of every kernel under this release over those under the GPU's typical one.
         kernels: which calibration family this engine's kernels belong to.
         all_reduce_launch: graph or eager, the launch mode of its collectives in decode.
@@ -72,6 +75,9 @@ class Engine:
     attention_factor: float
     communication_factor: float
     prefill_factor: float
+    pool_factor: float
+    exchange_overhead_s: float
+    queue_factor: float
     release_factor: float
     kernels: str
     all_reduce_launch: str

@@ -58,7 +58,7 @@ def continuous(
     pp: Any,
     yielded: Any,
     arrival_s: float,
-    queue: bool,
+    queue: float,
 ) -> Steady:
     """Continuous batching with `sequences` slots that are refilled at once.
 
@@ -66,7 +66,7 @@ def continuous(
         decode_s, mixed_s: seconds of a decode-only pass and of one with `chunk` prompt tokens more.
         sequences: slots of one rank's micro-batch. isl, osl: tokens. pp: pipeline stages.
         yielded: output tokens of one pass and sequence. arrival_s: outside the engine's passes.
-        queue: prompts wait for one another (closed loop).
+        queue: how long prompts wait for one another (closed loop), as a multiple of `_wait`; 0 = not at all.
     """
     passes = isl / chunk  # mixed passes of one request; several short prompts share one
     steps = np.maximum(osl - 1, 0) / yielded
@@ -81,7 +81,7 @@ def continuous(
     ttft = np.maximum(e2e - steps * mean, before)
     wait, burst = 0.0, 0.0
     if queue:
-        wait = _wait(share, passes * mixed_s, sequences)
+        wait = queue * _wait(share, passes * mixed_s, sequences)
         burst = BURST_SHARE * 0.5 * np.maximum(work - np.maximum(passes, 1.0), 0.0) * mixed_s
     e2e = e2e + wait + burst
     tpot = np.where(np.equal(osl, 1), e2e, mean / yielded) if np.any(np.equal(osl, 1)) else mean / yielded
@@ -95,13 +95,13 @@ def _mean_pass(decode_s: Any, extra: Any, before: Any, steps: Any) -> Any:
 
 
 def _wait(load: Any, service_s: Any, sequences: Any) -> Any:
-    """Mean wait of a prompt for those before it: M/D/1, bounded by what `sequences` users can have queued.
+    """Mean wait of a prompt for those before it, at this share of the engine's time spent on prompts.
 
-    The bound is the mean excursion of a Brownian bridge of that many arrivals, sqrt(pi / 32) per root of them.
+    The users of a closed loop move in cohorts (they all started at once, and answers differ in length by a fifth), so
+    at full load the queue is the mean excursion of a Brownian bridge of `sequences` arrivals, sqrt(pi / 32) per root of
+    them; below it, in proportion to the load.
     """
-    open_loop = service_s * load / (2.0 * np.maximum(1.0 - load, 1e-3))
-    bound = 0.3133 * service_s * np.sqrt(sequences)
-    return open_loop * bound / (open_loop + bound)
+    return 0.3133 * load * service_s * np.sqrt(sequences)
 
 
 def static(decode_s: Any, prefill_s: Any, sequences: Any, isl: Any, osl: Any, chunk: Any, yielded: Any) -> Steady:
@@ -127,7 +127,7 @@ class PrefillPool:
 
 
 def disaggregated(
-    low: tuple[Any, Any], high: tuple[Any, Any], pool: PrefillPool, osl: Any, yielded: Any, queue: bool
+    low: tuple[Any, Any], high: tuple[Any, Any], pool: PrefillPool, osl: Any, yielded: Any, queue: float
 ) -> Steady:
     """Decode-only passes fed by a prefill pool (rate matching: parallelism.md section 6).
 
@@ -148,7 +148,7 @@ def disaggregated(
     load = rate / pool.requests_per_s
     wait, burst = 0.0 * rate, 0.0 * rate
     if queue:
-        wait = np.where(load < 0.999, _wait(load, 1.0 / pool.requests_per_s, users), 0.0)
+        wait = np.where(load < 0.999, queue * _wait(load, 1.0 / pool.requests_per_s, users), 0.0)
         burst = BURST_SHARE * 0.5 * np.maximum(users - 1.0, 0.0) / pool.requests_per_s
     tpot = np.where(np.equal(osl, 1), e2e, decode_s / yielded)
     return Steady(

@@ -62,7 +62,7 @@ def _aggregated(
         np.asarray(plan.pp),
         _yielded(plan),
         engine.first_token_s,
-        workload.load == "closed-loop",
+        engine.queue_factor if workload.load == "closed-loop" else 0.0,
     )
     share = engine.prefill_factor * state.mixed_share
     return state, {name: parts[name] + share * (more[name] - parts[name]) for name in COMPONENTS}
@@ -71,7 +71,7 @@ def _aggregated(
 def _disaggregated(
     design: Design, plan: Deployment, workload: Workload, sequences: Any, forward: Forward
 ) -> tuple[serving.Steady, Seconds]:
-    few = np.maximum(np.ceil(sequences / 4.0), 1.0)
+    engine, few = design.gpu.engine, np.maximum(np.ceil(sequences / 4.0), 1.0)
     low, high = forward(design, plan, [_decode(plan, workload, few), _decode(plan, workload, sequences)])
     low, high = _drafted(design, plan, low), _drafted(design, plan, high)
     pool = prefill_pool(design, plan, workload, forward)
@@ -81,7 +81,7 @@ def _disaggregated(
         pool,
         workload.osl,
         _yielded(plan),
-        workload.load == "closed-loop",
+        engine.queue_factor if workload.load == "closed-loop" else 0.0,
     )
     return state, high
 
@@ -95,18 +95,18 @@ def prefill_pool(
         for name in ("attention_tp", "attention_dp", "ffn_tp", "ep", "pp")
     }
     pool = unchecked({**{name: getattr(plan, name) for name in FIELDS}, **own, "kvp": 1, "redundant_experts": 0})
-    most = prefill_chunk(plan, design.gpu)
+    engine, most = design.gpu.engine, prefill_chunk(plan, design.gpu)
     one = np.minimum(workload.isl, most)
     asked = np.asarray(plan.prefill_batch)
     full = np.where(asked > 0, np.minimum(np.maximum(asked * workload.isl, one), most), most)
     passes = [_prompt(pool, workload, 0, chunk) for chunk in (one, full)]
-    alone_s, full_s = (design.gpu.engine.prefill_factor * _total(parts) for parts in forward(design, pool, passes))
+    alone_s, full_s = (engine.prefill_factor * engine.pool_factor * _total(p) for p in forward(design, pool, passes))
     pp = own["pp"]
     count = workload.isl / one
     first = alone_s * (count + pp - 1.0) / pp + _transfer_s(design, plan, pool, workload)
     ranks = np.asarray(plan.attention_dp) * plan.pp * plan.decode_replicas
     rate = np.maximum(full / full_s, one / alone_s) * pp / workload.isl * own["attention_dp"] * plan.prefill_replicas
-    return serving.PrefillPool(design.gpu.engine.first_token_s + first, rate / ranks)
+    return serving.PrefillPool(engine.first_token_s + first, rate / ranks)
 
 
 def _transfer_s(design: Design, plan: Deployment, pool: Deployment, workload: Workload) -> Any:

@@ -109,13 +109,14 @@ def charged(design: Design, plan: Deployment, tokens: Tokens, kernels_alone: Sec
     layers = np.asarray(a.layers)
     own = layers * engine.layer_overhead_s + a.moe_layers * engine.moe_layer_overhead_s
     rows = (np.asarray(tokens.sequences) + tokens.starting) * plan.attention_dp
+    exchange = a.moe_layers * engine.exchange_overhead_s * ((np.asarray(plan.attention_dp) > 1) & (np.asarray(plan.ep) > 1))
     fixed = engine.step_overhead_s + engine.sequence_overhead_s * rows
     fixed = fixed + np.where(np.asarray(tokens.prompt_tokens) > 0, engine.prefill_overhead_s, 0.0)
     return {
         "attention_linear": linear * seconds["attention_linear"],
         "attention_core": scale * engine.attention_factor * seconds["attention_core"],
         "ffn": ffn * seconds["ffn"],
-        "communication": scale * engine.communication_factor * seconds["communication"],
+        "communication": scale * engine.communication_factor * seconds["communication"] + exchange,
         "head": scale * engine.linear_factor[layer.BF16] * seconds["head"],
         # layers overlap their launches: the gain is negative overhead, but never more than the small kernels take
         "overhead": np.maximum(scale * seconds["overhead"] + own, 0.0) + fixed,

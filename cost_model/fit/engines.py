@@ -25,21 +25,25 @@ WEIGHT = {"tpot": 1.0, "ttft": 0.25, "throughput": 0.5}
 
 # how far a constant may plausibly lie from its parent: standard deviations (log for factors), and its bounds
 SPREAD = {
-    "linear_factor": 0.25,
-    "experts_factor": 0.3,
-    "attention_factor": 0.25,
-    "communication_factor": 0.4,
-    "prefill_factor": 0.3,
-    "step_overhead_s": 3e-4,
-    "layer_overhead_s": 3e-6,
-    "moe_layer_overhead_s": 6e-6,
-    "sequence_overhead_s": 3e-6,
-    "prefill_overhead_s": 2e-3,
-    "first_token_s": 2e-2,
+    "linear_factor": 0.12,
+    "experts_factor": 0.15,
+    "attention_factor": 0.12,
+    "communication_factor": 0.2,
+    "prefill_factor": 0.15,
+    "pool_factor": 0.25,
+    "exchange_overhead_s": 3e-5,
+    "queue_factor": 0.15,
+    "step_overhead_s": 1.5e-4,
+    "layer_overhead_s": 1.5e-6,
+    "moe_layer_overhead_s": 3e-6,
+    "sequence_overhead_s": 1.5e-6,
+    "prefill_overhead_s": 1e-3,
+    "first_token_s": 1e-2,
 }
-FORMAT_SPREAD = 0.2
+FORMAT_SPREAD = 0.12
 RELEASE_SPREAD = {"release_factor": 0.15, "layer_overhead_s": 5e-6}
 LEAST = {
+    "exchange_overhead_s": 0.0,
     "step_overhead_s": 0.0,
     "layer_overhead_s": -15e-6,
     "moe_layer_overhead_s": -30e-6,
@@ -89,7 +93,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One number of a fit: which constant, for which format or release ("" = all), its parent's value and its bounds."""
+    """One number of a fit: which constant, for which format or release ("" = all), its parent's value, how far it may go."""
 
     name: str
     key: str
@@ -102,15 +106,16 @@ class Parameter:
 
 
 def parameters(cases: list[Case], parent: Engine, releases: list[str]) -> list[Parameter]:
-    """What the cases can identify."""
+    """What the cases can identify; no releases given: they are not told apart."""
     found = [Parameter(name, "", _parent(parent, name), spread) for name, spread in SPREAD.items()]
     used = {"linear_factor": {c.design.attention_format for c in cases}, "experts_factor": set()}
     for case in cases:
         moe = bool(np.any(case.design.architecture.is_moe))
         used["experts_factor" if moe else "linear_factor"].add(case.design.ffn_format)
     for name, codes in used.items():
-        found += [Parameter(name, FORMATS[int(code)], 0.0, FORMAT_SPREAD) for code in sorted(map(int, codes))]
-    seen = sorted({int(r) for case in cases for r in np.unique(case.release)})
+        above = np.log(getattr(parent, name) / _parent(parent, name))  # the parent's own deviation of each format
+        found += [Parameter(name, FORMATS[c], float(above[c]), FORMAT_SPREAD) for c in sorted(map(int, codes))]
+    seen = sorted({int(r) for case in cases for r in np.unique(case.release)}) if releases else []
     for name, spread in RELEASE_SPREAD.items():
         found += [Parameter(name, releases[r], 0.0, spread) for r in seen]
     return found
@@ -133,7 +138,7 @@ def constants(parent: Engine, wanted: list[Parameter], values: np.ndarray) -> di
     releases: dict[str, dict[str, float]] = {}
     for parameter, value in zip(wanted, values, strict=True):
         if parameter.key in FORMATS:
-            tables[parameter.name][parameter.key] = result[parameter.name] * float(np.exp(value))
+            tables[parameter.name][parameter.key] = result[parameter.name] * float(np.exp(parameter.parent + value))
         elif parameter.key:
             own = releases.setdefault(parameter.key, {})
             own[parameter.name] = float(np.exp(value)) if parameter.factor else float(result[parameter.name] + value)
@@ -145,7 +150,7 @@ def trial_engine(parent: Engine, found: dict[str, Any], releases: list[str], row
     values = {name: value for name, value in found.items() if name != "releases"}
     for name in BY_FORMAT:
         values[name] = np.array([values[name].get(form, values[name]["other"]) for form in FORMATS])
-    own = [found["releases"].get(releases[r], {}) for r in rows]
+    own = [found["releases"].get(releases[r], {}) if releases else {} for r in rows]
     for name in RELEASE_SPREAD:
         default = values.get(name, getattr(parent, name))
         values[name] = np.array([row.get(name, default) for row in own])
@@ -164,7 +169,9 @@ def fit(cases: list[Case], parent: Engine, releases: list[str]) -> dict[str, Any
         parts = [misfit(case, case.predicted(trial_engine(parent, found, releases, case.release))) for case in cases]
         return np.concatenate([*parts, NOISE * unit])
 
-    best = least_squares(residuals, np.zeros(len(wanted)), bounds=(-6, 6), diff_step=1e-3, max_nfev=25)
+    best = least_squares(
+        residuals, np.zeros(len(wanted)), bounds=(-6, 6), diff_step=1e-3, max_nfev=15, ftol=1e-4, xtol=1e-4
+    )
     return constants(parent, wanted, best.x * scale)
 
 
