@@ -249,7 +249,7 @@ def wide(case: _Case) -> Finding:
     ratio = values["hidden"] / values["layers"]
     state = f"hidden / layers = {ratio:.0f}; fixed overheads take {percent(overhead, sign=False)} of the token time"
     if other is None:
-        return Finding("G3", ratio >= 80, state, "no wider model of the same parameters", None)
+        return Finding("G3", bool(ratio >= 80), state, "no wider model of the same parameters", None)
     gain = _gain(case, [other])
     loss = (
         case.objective.losses(other, case.recipe, case.kv).shape_loss
@@ -260,7 +260,7 @@ def wide(case: _Case) -> Finding:
         if gain is not None
         else "the wider model does not reach the target"
     )
-    return Finding("G3", ratio >= 80, state, text, gain)
+    return Finding("G3", bool(ratio >= 80), state, text, gain)
 
 
 def precise(case: _Case) -> Finding:
@@ -299,7 +299,7 @@ def sparse(case: _Case) -> Finding:
     if without is None or wide_ is None:
         return Finding("G5", None, state, "no plan with and without expert parallelism to compare", None)
     worth = wide_ / without - 1
-    return Finding("G5", worth > 0, state, f"expert parallelism: {percent(worth)} maximum throughput over none", worth)
+    return Finding("G5", bool(worth > 0), state, f"expert parallelism: {percent(worth)} maximum throughput over none", worth)
 
 
 def regular(case: _Case) -> Finding:

@@ -37,7 +37,7 @@ def difference_error(points: pd.DataFrame) -> np.ndarray:
 
 def within_error(gain: float | None, error: float | None) -> bool:
     """Whether a gain is no larger than the model's error of a difference."""
-    return gain is not None and error is not None and abs(np.log1p(gain)) <= np.log1p(error)
+    return gain is not None and error is not None and bool(abs(np.log1p(gain)) <= np.log1p(error))
 
 
 def calibration_rows(gpu: Any) -> list[dict[str, Any]]:
