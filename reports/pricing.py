@@ -81,7 +81,7 @@ def log_gain(
 
     NaN where a design or the reference does not reach a target in some cell.
     """
-    plans = max(len(np.asarray(cell.deployments.batch)) for cell in objective.cells)
+    plans = max(cell.size for cell in objective.cells)
     step = max(2, _CHUNK // plans)
     if len(architectures) > step:
         starts = range(0, len(architectures), step)

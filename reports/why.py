@@ -143,7 +143,7 @@ def _sample(
     proposals = space.decode(space.random_index(20 * _SAMPLED, generator))
     loss = objective.losses(proposals.architecture, proposals.recipe, proposals.kv_format).shape_loss
     excess = np.asarray(loss) - float(objective.reference_loss.shape_loss)
-    plans = sum(len(np.asarray(cell.deployments.batch)) for cell in objective.cells)
+    plans = sum(cell.size for cell in objective.cells)
     most = min(_SAMPLED, _POINTS // plans)
     good = np.flatnonzero(proposals.feasible & (excess <= TOLERANCES[-1]))[:most]
     return [proposals.architecture.take(i) for i in good], excess[good]

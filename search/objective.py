@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from cost_model import Accelerator, Prediction, predict
+from cost_model import Prediction
 from cost_model.quality import PredictedLoss, predicted_loss
+from search.cells import Cell, Limits
 from search.frontier import Objective, Table, concatenate, loss_values, nondominated, take
 from search.scores import Scores, throughput_at_targets
-from spaces import Architecture, Deployment, Workload
-from spaces.deployment import FIELDS as PLAN_FIELDS
-from spaces.deployment import MAX_BATCH
-from spaces.design_space import DesignSpace
+from spaces import Architecture, Deployment, DesignSpace
 
 OBJECTIVES = {
     objective.name: objective
@@ -40,64 +36,6 @@ OBJECTIVES = {
 SERVING = ("tokens_per_s_per_user", "tokens_per_s_per_gpu")
 _CHUNK = 12_000  # points of one predict call: its temporaries stay in cache
 CONSTRAINTS = ("space", "shape_loss", "quant_loss", "plan")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One GPU with one workload: the plans to price there, and what its result weighs.
-
-    Attributes:
-        deployments: (P,) plans; those whose batch is MAX_BATCH take as many sequences as memory holds.
-    """
-
-    gpu: Accelerator
-    workload: Workload
-    workload_name: str
-    deployments: Deployment
-    weight: float = 1.0
-
-    @property
-    def usable_bytes(self) -> float:
-        """Memory per GPU that the engine may fill."""
-        return self.gpu.memory_bytes * self.gpu.engine.memory_fraction
-
-    @cached_property
-    def steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """(slow, fast) plan indices that differ only by one step of the batch; from memory's own batch, by any step."""
-        d, batch = self.deployments, np.asarray(self.deployments.batch)
-        names = [name for name in PLAN_FIELDS if name != "batch"]
-        plans = np.stack([np.broadcast_to(np.asarray(getattr(d, name), dtype=float), batch.shape) for name in names])
-        same = np.unique(plans, axis=1, return_inverse=True)[1].ravel()
-        order = np.lexsort((batch, same))
-        next_to = (same[order[1:]] == same[order[:-1]]) & (batch[order[:-1]] != MAX_BATCH)
-        slow, fast = [order[1:][next_to]], [order[:-1][next_to]]
-        for full in np.flatnonzero(batch == MAX_BATCH):
-            others = np.flatnonzero((same == same[full]) & (batch != MAX_BATCH))
-            slow.append(np.full(len(others), full))
-            fast.append(others)
-        return np.concatenate(slow), np.concatenate(fast)
-
-    @cached_property
-    def by_batch(self) -> tuple[np.ndarray, np.ndarray]:
-        """Plan indices with a stated batch, and with as much as memory holds."""
-        batch = np.asarray(self.deployments.batch)
-        return np.flatnonzero(batch != MAX_BATCH), np.flatnonzero(batch == MAX_BATCH)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a point must keep: infinite or zero where a study sets no limit.
-
-    Attributes:
-        max_ttft_s, min_tokens_per_s_per_user, max_memory_bytes_per_gpu: of a deployment.
-        tolerance_nats: shape_loss over the reference's. max_quant_nats: loss of the formats.
-    """
-
-    max_ttft_s: float = np.inf
-    min_tokens_per_s_per_user: float = 0.0
-    max_memory_bytes_per_gpu: float = np.inf
-    tolerance_nats: float = 0.005
-    max_quant_nats: float = 0.07
 
 
 class ServingObjective:
@@ -157,7 +95,7 @@ class ServingObjective:
     def points_per_trial(self) -> int:
         """(design, deployment) points that one trial prices: inner designs x plans of all cells."""
         inner = math.prod(self.space.shape[position] for position in self.space.inner)
-        return inner * sum(len(np.asarray(cell.deployments.batch)) for cell in self.cells)
+        return inner * sum(cell.size for cell in self.cells)
 
     def losses(self, architecture: Architecture, recipe: Any, kv_format: Any) -> PredictedLoss:
         """Predicted loss of designs under the study's training tokens and kind of quantisation."""
@@ -165,23 +103,13 @@ class ServingObjective:
 
     def price(self, architecture: Architecture, recipe: Any, kv_format: Any, cell: Cell) -> Prediction:
         """(n, P) predictions of (n,) designs under every plan of a cell."""
-        n = len(np.asarray(recipe))
-        column = architecture.map(lambda value: np.broadcast_to(np.asarray(value), (n,))[:, None])
-        fixed, free = cell.by_batch
-        parts = [
-            predict(
-                column,
-                np.asarray(recipe)[:, None],
-                cell.deployments.take(index),
-                cell.workload,
-                cell.gpu,
-                np.asarray(kv_format)[:, None],
-                self.skew,
-            )
-            for index in (fixed, free)
-            if len(index)
-        ]
-        return parts[0] if len(parts) == 1 else _joined(parts, np.argsort(np.concatenate([fixed, free])))
+        return self.priced(architecture, recipe, kv_format, cell)[0]
+
+    def priced(
+        self, architecture: Architecture, recipe: Any, kv_format: Any, cell: Cell
+    ) -> tuple[Prediction, Deployment]:
+        """`price`, and the plans themselves (prefill pools are matched to each design)."""
+        return cell.price(architecture, recipe, kv_format, self.skew, self.limits.max_ttft_s)
 
     def eligible(self, prediction: Prediction) -> np.ndarray:
         """(n, P) bool: legal, fitting, and within every limit of the study except TTFT."""
@@ -242,7 +170,7 @@ class ServingObjective:
         # designs that are not priced count as the reference, worsened by what they miss: finite, and last by constraint
         values = np.add.outer(violations.sum(axis=1), self._baseline)
         tables: list[Table] = []
-        step = max(1, _CHUNK // max(len(np.asarray(cell.deployments.batch)) for cell in self.cells))
+        step = max(1, _CHUNK // max(cell.size for cell in self.cells))
         for start in range(0, len(admissible), step):
             rows = admissible[start : start + step]
             part = proposals.architecture.take(rows), proposals.recipe[rows], proposals.kv_format[rows]
@@ -386,14 +314,3 @@ def _excess(value: Any, limit: Any) -> np.ndarray:
     """By how much a value exceeds its limit; rounding at the limit itself is no excess."""
     miss = np.asarray(value) - limit
     return np.where(miss > 1e-12, miss, np.minimum(miss, 0.0))
-
-
-def _joined(parts: list[Prediction], order: np.ndarray) -> Prediction:
-    """Predictions side by side along the plans, in the given order."""
-
-    def beside(values: list[Any]) -> Any:
-        return None if values[0] is None else np.concatenate(values, axis=-1)[..., order]
-
-    names = [name for name in vars(parts[0]) if name != "breakdown"]
-    breakdown = {part: beside([p.breakdown[part] for p in parts]) for part in parts[0].breakdown}
-    return Prediction(**{name: beside([getattr(p, name) for p in parts]) for name in names}, breakdown=breakdown)

@@ -6,7 +6,7 @@ stages, and each stage's GPUs are used once as attention_tp x attention_dp x kvp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -126,6 +126,16 @@ def unchecked(values: dict[str, Any]) -> Deployment:
     for name in FIELDS:
         object.__setattr__(deployment, name, values[name])
     return deployment
+
+
+def concatenated(deployments: Sequence[Deployment]) -> Deployment:
+    """One batch of the (P,) plans of several."""
+
+    def joined(name: str) -> np.ndarray:
+        fields = [np.broadcast_to(np.asarray(getattr(d, name)), np.shape(d.batch)) for d in deployments]
+        return np.concatenate(fields)
+
+    return unchecked({name: joined(name) for name in FIELDS})
 
 
 def _whole(name: str, value: Any, least: int) -> None:

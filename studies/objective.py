@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from search.objective import Cell, Limits, ServingObjective
+from search.cells import Cell, Limits
+from search.objective import ServingObjective
+from search.pools import disaggregated
 from spaces import Deployment, enumerate_deployments
-from spaces.deployment import MAX_BATCH, legal, powers_of_two
+from spaces.deployment import MAX_BATCH, concatenated, legal, powers_of_two
 from studies.study import Study, Target
 
 _SAMPLE = 400  # random designs that decide which plans anyone can use
@@ -21,7 +23,7 @@ def build_objective(study: Study) -> ServingObjective:
     """
     serving, search, accuracy = study.serving, study.search, study.accuracy
     cells = [
-        Cell(target.gpu, named.workload, named.name, plans, target.weight * named.weight)
+        Cell(target.gpu, named.workload, named.name, *plans, target.weight * named.weight)
         for target in study.targets
         for plans in [usable_plans(study, target)]
         for named in study.workloads
@@ -46,20 +48,35 @@ def build_objective(study: Study) -> ServingObjective:
     )
 
 
-def usable_plans(study: Study, target: Target) -> Deployment:
-    """Plans of a target's GPU counts that are legal for the reference or for some design of a random sample."""
+def usable_plans(study: Study, target: Target) -> tuple[Deployment, Deployment | None]:
+    """Plans of a target's GPU counts in the study's modes, and those of a prefill replica where it disaggregates.
+
+    Plans legal for neither the reference nor any design of a random sample are left out.
+    """
     serving, space = study.serving, study.space
     batches = [MAX_BATCH, *powers_of_two(LARGEST_BATCH)] if serving.batches is None else serving.batches
     designs = space.decode(space.random_index(_SAMPLE, np.random.default_rng(0))).architecture
-    plans = enumerate_deployments(
-        target.gpus,
-        batches=batches,
-        kvp=serving.kvp,
-        pp=serving.pp,
-        redundant_experts=serving.redundant_experts,
-        draft_tokens=serving.draft_tokens,
-        acceptance=serving.acceptance,
-        moe=bool(np.any(designs.is_moe) or space.reference.is_moe),
+    moe = bool(np.any(designs.is_moe) or space.reference.is_moe)
+
+    def usable(plans: Deployment) -> Deployment:
+        allowed = np.any(legal(designs.column(), plans)[0], axis=0) | legal(space.reference, plans)[0]
+        return plans.take(allowed)
+
+    plans = usable(
+        enumerate_deployments(
+            target.gpus,
+            batches=batches,
+            kvp=serving.kvp,
+            pp=serving.pp,
+            redundant_experts=serving.redundant_experts,
+            draft_tokens=serving.draft_tokens,
+            acceptance=serving.acceptance,
+            moe=moe,
+        )
     )
-    allowed = np.any(legal(designs.column(), plans)[0], axis=0) | legal(space.reference, plans)[0]
-    return plans.take(allowed)
+    if "disaggregated" not in serving.modes:
+        return plans, None
+    pool = usable(enumerate_deployments(target.gpus, batches=[MAX_BATCH], pp=serving.pp, moe=moe))
+    stated = plans.take(np.asarray(plans.batch) != MAX_BATCH)  # memory's own batch would need each design's own rate
+    apart = disaggregated(stated)
+    return (concatenated([plans, apart]) if "aggregated" in serving.modes else apart), pool

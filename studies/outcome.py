@@ -17,7 +17,7 @@ from search.objective import OBJECTIVES, ServingObjective
 from search.state import SearchState
 from search.sweep import Sweep, enumerated_points
 from studies.plans import SERVING
-from studies.store import RunDirectory
+from studies.store import RunDirectory, json_bytes, parquet_bytes
 from studies.study import Study
 from studies.tables import (
     CLOUD_DESIGNS,
@@ -112,7 +112,7 @@ def sweep_is_cheaper(study: Study, objective: ServingObjective) -> bool:
 def write_results(
     directory: RunDirectory, study: Study, objective: ServingObjective, outcome: Outcome, command: str
 ) -> None:
-    """Price the kept designs again and write every table; run.json comes last, it marks the run complete."""
+    """Price the kept designs again and write every table, with run.json to vouch for them."""
     designs = _kept_designs(objective, outcome.frontier)
     cloud = _cloud(objective, outcome.feasible, study.search.seed)
     points = pd.concat([own_points(objective, designs), *cloud], ignore_index=True)
@@ -121,12 +121,6 @@ def write_results(
     scale = Scale.around(loss_values({o.name: both[o.name].to_numpy() for o in SERVING}, SERVING))
     table = designs_table(objective, designs, points, reference, scale)
     best = frontier_of(points, [OBJECTIVES[name] for name in objective.names])
-    directory.write_table("trials", outcome.trials)
-    directory.write_table("designs", table.sort_values("gain_hypervolume", ascending=False))
-    directory.write_table("points", points)
-    directory.write_table("reference", reference.drop(columns="kind"))
-    directory.write_table("frontier", best)
-    directory.write_text("frontier.csv", best.to_csv(index=False))
     volumes = {
         "scale": {"ideal": list(scale.ideal), "nadir": list(scale.nadir)},
         "hypervolume": float(table["hypervolume"].max()),
@@ -134,7 +128,17 @@ def write_results(
             max(hypervolumes(part, scale).max() for _, part in reference.groupby(["recipe", "kv_format"]))
         ),
     }
-    directory.write_json("run.json", {**described(study, objective, command), **outcome.record, **volumes})
+    tables = {
+        "trials": outcome.trials,
+        "designs": table.sort_values("gain_hypervolume", ascending=False),
+        "points": points,
+        "reference": reference.drop(columns="kind"),
+        "frontier": best,
+    }
+    files = {f"{name}.parquet": parquet_bytes(frame) for name, frame in tables.items()}
+    files["frontier.csv"] = best.to_csv(index=False).encode()
+    files["run.json"] = json_bytes({**described(study, objective, command), **outcome.record, **volumes})
+    directory.write_together(files)
 
 
 def _kept_designs(objective: ServingObjective, frontier: Table) -> DesignSet:
@@ -146,7 +150,7 @@ def _kept_designs(objective: ServingObjective, frontier: Table) -> DesignSet:
 def _cloud(objective: ServingObjective, feasible: np.ndarray, seed: int) -> Iterator[pd.DataFrame]:
     """Random dominated points of random feasible trials."""
     generator = np.random.default_rng(seed)
-    plans = sum(len(np.asarray(cell.deployments.batch)) for cell in objective.cells)
+    plans = sum(cell.size for cell in objective.cells)
     most = int(np.clip(CLOUD_PRICED // plans, 8, CLOUD_DESIGNS))
     full, per_trial = objective.expand(generator.permutation(feasible)[:most])
     one_each = full[np.arange(0, len(full), per_trial) + generator.integers(0, per_trial, len(full) // per_trial)]
@@ -181,7 +185,7 @@ def described(study: Study, objective: ServingObjective, command: str) -> dict[s
                 "isl": int(cell.workload.isl),
                 "osl": int(cell.workload.osl),
                 "cached": int(cell.workload.cached),
-                "plans": len(np.asarray(cell.deployments.batch)),
+                "plans": cell.size,
                 "gpus": sorted({int(g) for g in np.ravel(cell.deployments.replica_gpus)}),
                 "weight": cell.weight,
             }

@@ -17,8 +17,9 @@ import pandas as pd
 
 from cost_model.counts import parameters
 from cost_model.quality import difference_sigma
+from search.cells import Cell
 from search.frontier import Scale, Table, hypervolume, loss_values, nondominated
-from search.objective import Cell, ServingObjective
+from search.objective import ServingObjective
 from spaces.architecture import FIELDS, Architecture, stack
 from spaces.design_space import Proposals
 from spaces.formats import KV_FORMATS, RECIPES
@@ -97,7 +98,7 @@ def own_points(objective: ServingObjective, designs: DesignSet, cloud: int = 0, 
     generator = np.random.default_rng(seed)
     frames = []
     for cell in objective.cells:
-        step = max(1, 200_000 // len(np.asarray(cell.deployments.batch)))
+        step = max(1, 200_000 // cell.size)
         for start in range(0, len(designs.ids), step):
             part = designs.take(slice(start, start + step))
             frames += _cell_points(objective, cell, part, cloud, generator)
@@ -107,7 +108,7 @@ def own_points(objective: ServingObjective, designs: DesignSet, cloud: int = 0, 
 def _cell_points(
     objective: ServingObjective, cell: Cell, designs: DesignSet, cloud: int, generator: np.random.Generator
 ) -> list[pd.DataFrame]:
-    prediction = objective.price(designs.architecture, designs.recipe, designs.kv_format, cell)
+    prediction, deployments = objective.priced(designs.architecture, designs.recipe, designs.kv_format, cell)
     eligible = objective.eligible(prediction)
     rows, plans = own_frontier(prediction, eligible)
     picks = [("own", rows, plans)]
@@ -122,7 +123,7 @@ def _cell_points(
     for kind, rows, plans in picks:
         if not len(rows):
             continue
-        frame = gather(prediction, rows, plans, cell.deployments)
+        frame = gather(prediction, rows, plans, deployments)
         frame.insert(0, "design", designs.ids[rows])
         described = {
             "engine": cell.gpu.engine.name,

@@ -1,0 +1,133 @@
+"""A cell: one GPU with one workload, the plans to price there, and the limits that its points must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cost_model import Accelerator, Prediction, predict
+from search.pools import matched
+from spaces import Architecture, Deployment, Workload
+from spaces.deployment import FIELDS, MAX_BATCH, unchecked
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a point must keep: infinite or zero where a study sets no limit.
+
+    Attributes:
+        max_ttft_s, min_tokens_per_s_per_user, max_memory_bytes_per_gpu: of a deployment.
+        tolerance_nats: shape_loss over the reference's. max_quant_nats: loss of the formats.
+    """
+
+    max_ttft_s: float = np.inf
+    min_tokens_per_s_per_user: float = 0.0
+    max_memory_bytes_per_gpu: float = np.inf
+    tolerance_nats: float = 0.005
+    max_quant_nats: float = 0.07
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One GPU with one workload.
+
+    Attributes:
+        deployments: (P,) plans; those whose batch is MAX_BATCH take as many sequences as memory holds, those with
+            prefill replicas are decode pools (`search.pools.disaggregated`).
+        prefill: (Q,) plans that a prefill replica may have; None where every plan is aggregated.
+        weight: what its result counts among several cells.
+    """
+
+    gpu: Accelerator
+    workload: Workload
+    workload_name: str
+    deployments: Deployment
+    prefill: Deployment | None = None
+    weight: float = 1.0
+
+    @property
+    def usable_bytes(self) -> float:
+        """Memory per GPU that the engine may fill."""
+        return self.gpu.memory_bytes * self.gpu.engine.memory_fraction
+
+    @property
+    def size(self) -> int:
+        """How many plans."""
+        return len(np.asarray(self.deployments.batch))
+
+    @cached_property
+    def steps(self) -> tuple[np.ndarray, np.ndarray]:
+        """(slow, fast) plan indices that differ only by one step of the batch; from memory's own batch, by any step."""
+        batch = np.asarray(self.deployments.batch)
+        names = [name for name in FIELDS if name != "batch"]
+        plans = np.stack([self._field(name).astype(float) for name in names])
+        same = np.unique(plans, axis=1, return_inverse=True)[1].ravel()
+        order = np.lexsort((batch, same))
+        next_to = (same[order[1:]] == same[order[:-1]]) & (batch[order[:-1]] != MAX_BATCH)
+        slow, fast = [order[1:][next_to]], [order[:-1][next_to]]
+        for full in np.flatnonzero(batch == MAX_BATCH):
+            others = np.flatnonzero((same == same[full]) & (batch != MAX_BATCH))
+            slow.append(np.full(len(others), full))
+            fast.append(others)
+        return np.concatenate(slow), np.concatenate(fast)
+
+    @cached_property
+    def parts(self) -> list[np.ndarray]:
+        """Plan indices that are priced together: batch stated, batch from memory, and the decode pools."""
+        free = self._field("batch") == MAX_BATCH
+        apart = self._field("prefill_replicas") > 0
+        return [index for mask in (~free & ~apart, free & ~apart, apart) if len(index := np.flatnonzero(mask))]
+
+    def _field(self, name: str) -> np.ndarray:
+        return np.broadcast_to(np.asarray(getattr(self.deployments, name)), (self.size,))
+
+    def plans(
+        self, architecture: Architecture, recipe: Any, kv_format: Any, skew: Any, max_ttft_s: float
+    ) -> list[Deployment]:
+        """The plans of each of `parts`; decode pools with the prefill pool that matches each of the (n, 1) designs."""
+        own = [self.deployments.take(index) for index in self.parts]
+        if self.prefill is not None:
+            designs = architecture, recipe, kv_format
+            own[-1] = matched(own[-1], self.prefill, *designs, self.workload, self.gpu, skew, max_ttft_s)
+        return own
+
+    def price(
+        self, architecture: Architecture, recipe: Any, kv_format: Any, skew: Any, max_ttft_s: float
+    ) -> tuple[Prediction, Deployment]:
+        """Predictions (n, P) of (n,) designs under every plan, and the plans with fields that broadcast to (n, P)."""
+        n = len(np.asarray(recipe))
+        column = architecture.map(lambda value: np.broadcast_to(np.asarray(value), (n,))[:, None])
+        codes = np.asarray(recipe)[:, None], np.asarray(kv_format)[:, None]
+        plans = self.plans(column, *codes, skew, max_ttft_s)
+        priced = [predict(column, codes[0], plan, self.workload, self.gpu, codes[1], skew) for plan in plans]
+        if len(priced) == 1:
+            return priced[0], plans[0]
+        order = np.argsort(np.concatenate(self.parts))
+        if self.prefill is None:
+            return _joined(priced, order), self.deployments
+        return _joined(priced, order), _beside(plans, [len(index) for index in self.parts], n, order)
+
+
+def _joined(parts: list[Prediction], order: np.ndarray) -> Prediction:
+    """Predictions side by side along the plans, in the given order."""
+
+    def beside(values: list[Any]) -> Any:
+        return None if values[0] is None else np.concatenate(values, axis=-1)[..., order]
+
+    names = [name for name in vars(parts[0]) if name != "breakdown"]
+    breakdown = {part: beside([p.breakdown[part] for p in parts]) for part in parts[0].breakdown}
+    return Prediction(**{name: beside([getattr(p, name) for p in parts]) for name in names}, breakdown=breakdown)
+
+
+def _beside(plans: Sequence[Deployment], sizes: Sequence[int], n: int, order: np.ndarray) -> Deployment:
+    """Plans side by side, every field (n, P)."""
+
+    def beside(name: str) -> np.ndarray:
+        fields = [np.broadcast_to(getattr(plan, name), (n, size)) for plan, size in zip(plans, sizes, strict=True)]
+        return np.concatenate(fields, axis=1)[:, order]
+
+    return unchecked({name: beside(name) for name in FIELDS})
