@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: study test lint types bench clean
+.PHONY: study test lint types bench guide clean
 
 study: $(VENV)/product
 	$(BIN)/ridgeline run 8b-h200
@@ -20,6 +20,9 @@ lint: $(VENV)/tests
 
 types: $(VENV)/tests
 	$(BIN)/mypy
+
+guide: $(VENV)/product
+	$(BIN)/python -m benchmarks.guide
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
