@@ -11,9 +11,37 @@ import pandas as pd
 
 from search.objective import ServingObjective
 from spaces.architecture import FIELDS
+from spaces.deployment import FIELDS as PLAN_FIELDS
 from studies.objective import build_objective
+from studies.plans import SERVING
 from studies.store import RunDirectory
 from studies.study import Study, load_study
+
+# what readers of run.json need
+META = {
+    "name",
+    "reference",
+    "command",
+    "seed",
+    "versions",
+    "objectives",
+    "interactivity_targets",
+    "max_ttft_s",
+    "cells",
+}
+META |= {"axes", "certificate", "trials", "feasible_share", "points_priced", "seconds", "stop_reason", "hypervolume"}
+META |= {"reference_hypervolume", "hypervolume_history", "scale"}
+# what readers of the tables need
+POINT = {"point", "design", "gpu", "engine", "workload", "recipe", "kv_format", *FIELDS, *PLAN_FIELDS} | {
+    objective.name for objective in SERVING
+}
+COLUMNS = {
+    "designs": {"design", "shape", "recipe", "kv_format", "gain_hypervolume", "shape_loss_difference", *FIELDS},
+    "frontier": POINT | {"overall"},
+    "points": POINT | {"kind"},
+    "reference": POINT,
+    "trials": set(),
+}
 
 
 class Run:
@@ -25,7 +53,7 @@ class Run:
 
     def __init__(self, directory: RunDirectory) -> None:
         self.directory = directory
-        self.meta: dict[str, Any] = directory.read_json("run.json")
+        self.meta = _meta(directory)
 
     @property
     def path(self) -> Path:
@@ -50,23 +78,30 @@ class Run:
 
     @cached_property
     def designs(self) -> pd.DataFrame:
-        return self.directory.read_table("designs")
+        return self._table("designs")
 
     @cached_property
     def frontier(self) -> pd.DataFrame:
-        return self.directory.read_table("frontier")
+        return self._table("frontier")
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        return self.directory.read_table("points")
+        return self._table("points")
 
     @cached_property
     def reference(self) -> pd.DataFrame:
-        return self.directory.read_table("reference")
+        return self._table("reference")
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        return self.directory.read_table("trials")
+        return self._table("trials")
+
+    def _table(self, name: str) -> pd.DataFrame:
+        frame = self.directory.read_table(name)
+        if missing := COLUMNS[name] - set(frame):
+            path = self.path / f"{name}.parquet"
+            raise ValueError(f"{path}: columns {', '.join(sorted(missing))} are missing; --resume writes it again")
+        return frame
 
     @property
     def targets(self) -> list[float]:
@@ -167,6 +202,18 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
         else getattr(value, "item", lambda v=value: v)()
         for name, value in row.items()
     }
+
+
+def _meta(directory: RunDirectory) -> dict[str, Any]:
+    """run.json, which a run writes last."""
+    path = directory.path / "run.json"
+    if not path.is_file():
+        raise ValueError(f"{path}: missing: the run has not finished, go on with --resume; or this is a sweep")
+    meta = directory.read_json("run.json")
+    missing = META - meta.keys() if isinstance(meta, dict) else META
+    if missing:
+        raise ValueError(f"{path}: not the record of a run: {', '.join(sorted(missing))} missing; --resume writes it")
+    return dict(meta)
 
 
 def load_run(directory: str | Path) -> Run:

@@ -7,17 +7,15 @@ from pathlib import Path
 import numpy as np
 import optuna
 
-from search.checkpoint import restored, saved
 from search.loop import Stop, search
 from search.objective import ServingObjective
 from studies.objective import build_objective
 from studies.outcome import Outcome, from_search, from_sweep, sweep_is_cheaper, write_results
 from studies.results import Run
+from studies.resume import Checkpoints, open_directory
 from studies.store import RunDirectory
 from studies.study import Study, load_study
 from studies.sweep import swept
-
-CHECKPOINT = "checkpoint"
 
 
 def run(
@@ -43,9 +41,9 @@ def run(
     if any(value is not None for value in changes.values()):
         study = study.override({key: value for key, value in changes.items() if value is not None})
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    directory = _directory(study, out, resume)
+    objective = build_objective(study)
+    directory = open_directory(study, study.name, out, resume)
     with directory.lock():
-        objective = build_objective(study)
         directory.write_text("study.toml", study.toml())
         if study.search.sampler == "frontier" and sweep_is_cheaper(study, objective):
             outcome = from_sweep(study, objective, swept(objective, directory, resume=resume, progress=progress))
@@ -58,31 +56,18 @@ def run(
 def _searched(
     study: Study, objective: ServingObjective, directory: RunDirectory, resume: bool, progress: bool | None
 ) -> Outcome:
-    arrays = directory.read_arrays(CHECKPOINT) if resume else None
+    checkpoints = Checkpoints(directory)
     state = search(
         objective,
         _stop(study),
         study.search.sampler,
         study.search.seed,
-        state=restored(objective, arrays) if arrays else None,
-        on_batch=lambda now: directory.write_arrays(CHECKPOINT, saved(now)),
+        state=checkpoints.read(objective) if resume else None,
+        on_batch=checkpoints.save_sometimes,
         progress=progress,
     )
+    checkpoints.save(state)
     return from_search(study, state)
-
-
-def _directory(study: Study, out: str | Path | None, resume: bool) -> RunDirectory:
-    if not resume:
-        return RunDirectory.create(study.name, out)
-    if out is None:
-        raise ValueError("--resume: name the run directory with --out")
-    directory = RunDirectory.open(out)
-    before = load_study(directory.path / "study.toml")
-    ours, theirs = ({k: v for k, v in s.table.items() if k != "search"} for s in (study, before))
-    if ours != theirs:
-        changed = sorted(k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k))
-        raise ValueError(f"--resume {out}: holds another study; these differ: {', '.join(changed)}")
-    return directory
 
 
 def _stop(study: Study) -> Stop:

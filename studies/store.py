@@ -2,7 +2,7 @@
 
 Every file is written beside its target, flushed to disk, and renamed over it. One process at a time holds the
 directory's lock. Files: study.toml, run.json, trials / designs / frontier / reference / points .parquet,
-frontier.csv, checkpoint.npz, report.html.
+frontier.csv, checkpoint.npz, report.html. A run.json says that the tables beside it belong together.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import io
+import itertools
 import json
 import os
-from collections.abc import Iterator
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-TABLES = ("trials", "designs", "frontier", "reference", "points")
+LOCK = ".lock"
+LOCK_SECONDS = 2.0  # processes that a killed sweep leaves behind hold its lock until they notice
 
 
 class RunDirectory:
@@ -36,18 +41,16 @@ class RunDirectory:
         Raises:
             ValueError: `out` holds something already, or cannot be made.
         """
-        if out is None:
-            number = 1
-            while (path := Path("runs") / f"{name}-{number}").exists():
-                number += 1
-        else:
-            path = Path(out)
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise ValueError(f"--out {path}: exists and is not an empty directory; choose another, or use --resume")
+        path = Path("runs") if out is None else Path(out)
         try:
+            if out is None:
+                return cls(_first_free(path, name))
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"--out {path}: cannot be made: {error.strerror}") from error
+            used = any(not _leftover(entry.name) for entry in path.iterdir())
+        except (OSError, ValueError) as error:
+            raise ValueError(f"--out {path}: cannot be made: {reason(error)}; name a new or empty directory") from error
+        if used:
+            raise ValueError(f"--out {path}: exists and is not an empty directory; choose another, or use --resume")
         return cls(path)
 
     @classmethod
@@ -63,12 +66,21 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the directory; a second process is told so instead of mixing its results in."""
-        with (self.path / ".lock").open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise ValueError(f"{self.path}: another process is running in this directory") from error
+        """Hold the directory; a second process is told so instead of mixing its results in.
+
+        Raises:
+            ValueError: another process holds it, or nothing can be written there.
+        """
+        try:
+            handle = (self.path / LOCK).open("w")
+        except OSError as error:
+            raise ValueError(f"{self.path}: cannot be written: {reason(error)}") from error
+        with handle:
+            deadline = time.monotonic() + LOCK_SECONDS
+            while not _locked(handle.fileno()):
+                if time.monotonic() > deadline:
+                    raise ValueError(f"{self.path}: another process is running in this directory")
+                time.sleep(0.1)
             yield
 
     def write_bytes(self, name: str, data: bytes) -> Path:
@@ -77,31 +89,45 @@ class RunDirectory:
         Raises:
             ValueError: the disk is full or the directory cannot be written; what was there stays.
         """
-        target = self.path / name
-        temporary = self.path / f".{name}.tmp"
+        self.write_together({name: data})
+        return self.path / name
+
+    def write_together(self, files: Mapping[str, bytes]) -> None:
+        """Write files that belong together: all or none where writing fails.
+
+        The last one vouches for the others: it is absent while they are replaced, so that a crash in between leaves
+        no mixture that looks whole.
+        Raises:
+            ValueError: the disk is full or the directory cannot be written; what was there stays.
+        """
+        temporary = {name: self.path / f".{name}.tmp" for name in files}
+        name = ""
         try:
-            with temporary.open("wb") as handle:
-                handle.write(data)
-                handle.flush()
-                os.fsync(handle.fileno())
-            temporary.replace(target)
+            for name, data in files.items():
+                with temporary[name].open("wb") as handle:
+                    handle.write(data)
+                    handle.flush()
+                    os.fsync(handle.fileno())
+            if len(files) > 1:
+                (self.path / name).unlink(missing_ok=True)
+            for name, path in temporary.items():
+                path.replace(self.path / name)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise ValueError(f"{target}: cannot be written: {error.strerror}") from error
-        return target
+            for path in temporary.values():
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+            raise ValueError(f"{self.path / name}: cannot be written: {reason(error)}") from error
 
     def write_text(self, name: str, text: str) -> Path:
         return self.write_bytes(name, text.encode("utf-8"))
 
     def write_json(self, name: str, value: Any) -> Path:
-        return self.write_text(name, json.dumps(value, indent=2, allow_nan=False) + "\n")
+        return self.write_bytes(name, json_bytes(value))
 
     def write_table(self, name: str, frame: pd.DataFrame) -> Path:
-        buffer = io.BytesIO()
-        frame.to_parquet(buffer, compression="zstd", index=False)
-        return self.write_bytes(f"{name}.parquet", buffer.getvalue())
+        return self.write_bytes(f"{name}.parquet", parquet_bytes(frame))
 
-    def write_arrays(self, name: str, arrays: dict[str, np.ndarray]) -> Path:
+    def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> Path:
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)  # type: ignore[arg-type]
         return self.write_bytes(f"{name}.npz", buffer.getvalue())
@@ -109,13 +135,13 @@ class RunDirectory:
     def read_text(self, name: str) -> str:
         try:
             return (self.path / name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"{self.path / name}: cannot be read: {error}") from error
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{self.path / name}: cannot be read: {reason(error)}") from error
 
     def read_json(self, name: str) -> Any:
         try:
             return json.loads(self.read_text(name))
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"{self.path / name}: not JSON: {error}") from error
 
     def read_table(self, name: str) -> pd.DataFrame:
@@ -140,5 +166,46 @@ class RunDirectory:
         try:
             with np.load(path, allow_pickle=False) as stored:
                 return dict(stored)
-        except (ValueError, OSError, EOFError, KeyError) as error:
+        except (ValueError, OSError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"{path}: not a readable checkpoint: {error}") from error
+
+
+def json_bytes(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def parquet_bytes(frame: pd.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, compression="zstd", index=False)
+    return buffer.getvalue()
+
+
+def reason(error: Exception) -> str:
+    """What an operating-system error says, without its number and path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _first_free(parent: Path, name: str) -> Path:
+    """The directory <name>-<n> that did not exist yet, made."""
+    for number in itertools.count(1):
+        path = parent / f"{name}-{number}"
+        try:
+            path.mkdir(parents=True)
+            break
+        except FileExistsError:
+            if not path.exists():
+                raise
+    return path
+
+
+def _leftover(name: str) -> bool:
+    """Whether a file is what a run leaves that was killed before it wrote anything."""
+    return name == LOCK or (name.startswith(".") and name.endswith(".tmp"))
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -14,6 +14,7 @@ from search.objective import ServingObjective
 from search.sweep import Sweep, sweep
 from studies.objective import build_objective
 from studies.results import Run, load_run
+from studies.resume import open_directory
 from studies.store import RunDirectory
 from studies.study import Study
 from studies.tables import archive_index, design_ids, own_points, reference_set
@@ -33,7 +34,7 @@ def swept(
     state = sweep(
         objective,
         client=_client(scheduler),
-        state=_restored(arrays) if arrays else None,
+        state=_restored(directory, arrays) if arrays else None,
         on_round=lambda now: directory.write_arrays(CHECKPOINT, _saved(now)),
         progress=progress,
     )
@@ -58,7 +59,7 @@ def run_sweep(
         ValueError: too large to enumerate, with how large and what would do; no feasible design; bad directory.
     """
     objective = build_objective(study)
-    directory = RunDirectory.open(out) if resume and out else RunDirectory.create(f"{study.name}-sweep", out)
+    directory = open_directory(study, f"{study.name}-sweep", out, resume)
     with directory.lock():
         directory.write_text("study.toml", study.toml())
         state = swept(objective, directory, scheduler, resume, progress)
@@ -105,8 +106,9 @@ def certify_run(run_directory: str | Path, exact_directory: RunDirectory) -> dic
         "exact_designs": int(exact["design"].nunique()),
         "sweep": exact_directory.read_json("sweep.json"),
     }
+    with run.directory.lock():
+        run.directory.write_json("run.json", {**run.directory.read_json("run.json"), "certificate": certificate})
     run.meta["certificate"] = certificate
-    run.directory.write_json("run.json", run.meta)
     return certificate
 
 
@@ -159,8 +161,11 @@ def _saved(state: Sweep) -> dict[str, np.ndarray]:
     return {"numbers": numbers, **{f"frontier_{k}": v for k, v in (state.frontier or {}).items()}}
 
 
-def _restored(arrays: dict[str, np.ndarray]) -> Sweep:
-    trials, total, points, seconds = arrays["numbers"]
+def _restored(directory: RunDirectory, arrays: dict[str, np.ndarray]) -> Sweep:
+    numbers = arrays.get("numbers", np.empty(0))
+    if numbers.dtype.kind != "f" or numbers.shape != (4,) or not np.isfinite(numbers).all():
+        raise ValueError(f"{directory.path / CHECKPOINT}.npz: not a checkpoint of a sweep; remove it to start anew")
+    trials, total, points, seconds = numbers
     frontier = {k.removeprefix("frontier_"): v for k, v in arrays.items() if k.startswith("frontier_")}
     return Sweep(frontier or None, int(trials), int(total), int(points), float(seconds))
 
