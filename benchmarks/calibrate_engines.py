@@ -1,8 +1,8 @@
 """Refit the engines' constants: `python benchmarks/calibrate_engines.py CSV [--engines vllm ...] [--out DIR]`.
 
-Reads measured serving rows (the schema of benchmarks/serving.py), uses those with split = calibration, tier A or B and no
-speculation, and rewrites cost_model/engines/<engine>.toml: constants of the engine, refined per GPU generation, per GPU
-and per release, with source, rows, errors on the fitted rows, and date. Settings that are not fitted stay as they are.
+Reads measured serving rows (the schema of benchmarks/serving.py), uses those with split = calibration, tier A or B and
+no speculation, and rewrites cost_model/engines/<engine>.toml: constants of the engine, refined per GPU generation, per
+GPU and per release, with source, rows, errors on the fitted rows, and date. Settings that are not fitted stay as they are.
 Run it after benchmarks/calibrate.py: factors are relative to the kernels' constants.
 """
 
@@ -38,7 +38,7 @@ SKEW = "power_law_1.2"  # the default of `predict`
 
 
 def release(row: Any) -> tuple[str, str]:
-    """(version as the engine file names it, date): releases are told apart by version, or by day where that is blank."""
+    """(version as the engine file names it, date): releases are told apart by version, or by day without one."""
     version = re.search(r"tensorrtllm-runtime:[\d.]+\d|\d+\.\d+\.\d+(rc\d+)?", row.release)
     day = row.day or UNDATED
     return (version.group(0), day) if version else ("", day)

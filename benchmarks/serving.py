@@ -2,9 +2,10 @@
 
 Scores rows of tier A and B without speculative decoding of one split (default: validation; a file without that column
 is scored whole). Errors are |predicted / measured - 1|: TPOT; TTFT against the row's own statistic (mean or median);
-output tokens/s/GPU on rows whose throughput was measured. Medians and p90 are taken per cell (model class x GPU x engine x
-mode) and averaged over cells. Rank correlation is Spearman's of TPOT within (model, GPU, engine, format, lengths, mode),
-over groups of at least 5 rows and 2 plans, beside the ranking by concurrency alone. A row is refused with its reason,
+output tokens/s/GPU on rows whose throughput was measured. Medians and p90 are taken per cell (model class x GPU x
+engine x mode) and averaged over cells. Rank correlation is Spearman's of TPOT within (model, GPU, engine, format,
+lengths, mode), over groups of at least 5 rows and 2 plans,
+beside the ranking by concurrency alone. A row is refused with its reason,
 never guessed. `calibrated` tells cells whose (GPU, engine) has calibration rows from the others.
 """
 
@@ -42,7 +43,7 @@ PLAN = [
 
 
 def priced(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows that can be priced with `tpot_s`, `ttft_s` (of the row's statistic), `tokens_per_s_per_gpu`; `refused` why not."""
+    """Rows with `tpot_s`, `ttft_s` (of the row's statistic) and `tokens_per_s_per_gpu`, or why not in `refused`."""
     rows = rows.copy()
     rows["refused"] = refusals(rows)
     columns = ["tpot_s", "ttft_s", "tokens_per_s_per_gpu"]

@@ -126,7 +126,8 @@ def text(result: dict[str, Any]) -> str:
     lines += ["", "missed targets:"]
     for miss in result["missed"]:
         lines.append(
-            f"  {miss['where']} {miss['figure']}: {miss['value']:.3f}, target {miss['target']:.2f}; worst cells (bias = predicted / measured):"
+            f"  {miss['where']} {miss['figure']}: {miss['value']:.3f}, target {miss['target']:.2f}; "
+            "worst cells (bias = predicted / measured):"
         )
         for cell in miss["cells"]:
             title = f"{cell['model_class']} {cell['gpu']} {cell['engine']} {cell['mode']}"

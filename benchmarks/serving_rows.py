@@ -17,6 +17,7 @@ from cost_model.memory import memory
 from spaces.architecture import Architecture
 from spaces.deployment import Deployment, legal
 from spaces.formats import RECIPES
+from spaces.huggingface import load_architecture
 from spaces.workload import Workload
 
 NAMES = tomllib.loads((Path(__file__).parent / "serving_names.toml").read_text(encoding="utf-8"))
@@ -88,7 +89,10 @@ def model_class(name: str) -> str:
 @cache
 def architecture(name: str) -> Architecture:
     entry = NAMES["models"][name]
-    return architecture(entry["same"]) if "same" in entry else Architecture(**entry["architecture"])
+    if "same" in entry:
+        return architecture(entry["same"])
+    shape = entry["architecture"]
+    return load_architecture(shape) if isinstance(shape, str) else Architecture(**shape)
 
 
 def recipe(name: str, precision: str) -> str | None:
@@ -188,8 +192,8 @@ def accelerator(gpu: str, engine: str, release: str, day: str) -> Accelerator:
 def slots(batch: Batch) -> np.ndarray:
     """(rows,) sequences that run at once: the users asked for, or as many as memory holds; the others wait.
 
-    Engines admit a sequence when its prompt fits and evict where that was too hopeful, so that memory holds answers that
-    are half written on average.
+    Engines admit a sequence when its prompt fits and evict where that was too hopeful, so that memory holds answers
+    that are half written on average.
     """
     plan, asked = batch.deployment, batch.workload
     half = Workload(asked.isl, np.maximum(asked.osl / 2, 1), asked.cached, asked.load)

@@ -44,8 +44,9 @@ class Engine:
         first_token_s: from a request's arrival to its first step, and from its token to the client.
         linear_factor, experts_factor: (formats,) seconds in a running engine over seconds of the same kernel measured
             alone, by weight format. attention_factor, communication_factor: likewise.
-        prefill_factor: the same for the part of a step that prompts add. pool_factor: seconds of a prompt on a prefill pool
-            over those of its passes (scheduling, KV hand-over, ranks that wait for one another).
+        prefill_factor: the same for the part of a step that prompts add.
+        pool_factor: seconds of a prompt on a prefill pool over those of its passes (scheduling, KV hand-over, ranks
+            that wait for one another).
         exchange_overhead_s: of one layer's dispatch and combine between attention-DP ranks, beyond the kernels.
         queue_factor: how much longer prompts queue in a closed loop than randomly arriving ones would.
         release_factor: seconds of every kernel under this release over those under the GPU's typical one.
@@ -117,7 +118,8 @@ def load_engine(name: str | Path, generation: str = "", gpu: str = "") -> Engine
 
     Args:
         name: "vllm", a path ending in .toml, or either with a release: "vllm:0.17.0", "vllm:2026-03-01", or both,
-            "vllm:0.17.0@2026-03-01". An unknown version takes the release nearest in date, or the newest; `note` says so.
+            "vllm:0.17.0@2026-03-01". An unknown version takes the release nearest in date,
+            or the newest; `note` says so.
         generation, gpu: of the GPU, for constants that depend on it.
     Raises:
         ValueError: unknown engine, or an unknown or missing key.

@@ -7,12 +7,14 @@ all layers of a kind, before the engine's factors and the cut into pipeline stag
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cost_model import kernels
 from cost_model.accelerator import Accelerator
+from cost_model.grid import split_by
 from spaces.architecture import Architecture
 from spaces.formats import FORMATS
 
@@ -32,13 +34,14 @@ class Design:
     product: bool  # (A, 1) designs against (P,) plans: kernels are evaluated on unique keys
 
 
-def attention_side(design: Design, tp: Any, kvp: Any, tokens: Any, sampled: Any) -> tuple[Any, Any, Any, Any]:
-    """What the ranks of one attention group do besides the attention core.
+def attention_side(design: Design, tp: Any, kvp: Any, tokens: Any, sampled: Any) -> tuple[Any, ...]:
+    """What the ranks of one attention group, which hold the same tokens, do besides the attention core.
 
     Args:
         tokens: of one attention-DP rank. sampled: rows that reach the LM head.
     Returns:
-        (attention linears, all-reduces after attention, LM head and sampling, small operations): seconds.
+        (attention linears, all-reduces after attention, LM head and sampling, small operations, and the part of an MoE
+        model's FFN that is not routed): seconds.
     """
     a, gpu = design.architecture, design.gpu
     layers = np.asarray(a.layers)
@@ -53,6 +56,7 @@ def attention_side(design: Design, tp: Any, kvp: Any, tokens: Any, sampled: Any)
         count * reduce,
         lm_head(design, tp, sampled),
         layers * small_operations(design, ranks, tokens),
+        unrouted_ffn(design, ranks, tokens) if np.any(a.is_moe) else 0.0,
     )
 
 
@@ -148,26 +152,16 @@ def _over_windows(a: Architecture, core: Any) -> Any:
     return total + windowed * core(a.window) if np.any(windowed > 0) else total
 
 
-def feed_forward(design: Design, group: Any, dp: Any, ffn_tp: Any, ep: Any, spare: Any, tokens: Any) -> tuple[Any, Any]:
-    """FFN of all layers (dense, routed, shared, router) and the collectives around it.
-
-    Args:
-        group: ranks that hold the same tokens. dp: attention-DP ranks, whose tokens the FFN group works on together.
-        tokens: of one attention-DP rank.
-    Returns:
-        (FFN seconds, communication seconds).
-    """
+def feed_forward(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any) -> tuple[Any]:
+    """Routed experts, or the dense FFN of a dense model, of all layers; `tokens` of the whole FFN group."""
     a, gpu = design.architecture, design.gpu
-    wire = np.asarray(a.layers) * ffn_wire(design, group, dp, ep, tokens)
-    layers = np.asarray(a.layers)
     if not np.any(a.is_moe):
-        return layers * dense_ffn(design, a.ffn, ffn_tp, tokens * dp), wire
-    moe = a.moe_layers
+        return (np.asarray(a.layers) * dense_ffn(design, a.ffn, ffn_tp, tokens),)
     # spare replicas go to the hottest experts, which evens the ranks out (EPLB)
     skew = design.skew if not np.any(spare > 0) else np.where(spare > 0, 0, design.skew)
     routed = kernels.experts(
         gpu,
-        tokens * dp,
+        tokens,
         a.hidden,
         a.expert_ffn,
         a.experts + spare,
@@ -178,13 +172,18 @@ def feed_forward(design: Design, group: Any, dp: Any, ffn_tp: Any, ep: Any, spar
         gated=np.equal(a.ffn_matrices, 3),
         skew=skew,
     )
-    router = kernels.gemm(gpu, tokens, a.experts, a.hidden, BF16)
-    seconds = moe * (routed + router)
-    for width, count in ((a.shared_width, moe), (np.asarray(a.ffn), layers - moe)):
+    return (a.moe_layers * routed,)
+
+
+def unrouted_ffn(design: Design, group: Any, tokens: Any) -> Any:
+    """Router, shared experts and dense layers of an MoE model: sharded over the ranks that hold the same tokens."""
+    a, moe = design.architecture, design.architecture.moe_layers
+    seconds = moe * kernels.gemm(design.gpu, tokens, a.experts, a.hidden, BF16)
+    for width, count in ((a.shared_width, moe), (np.asarray(a.ffn), np.asarray(a.layers) - moe)):
         if np.any((width > 0) & (count > 0)):
             part = dense_ffn(design, np.maximum(width, 1), group, tokens)
             seconds = seconds + np.where(width > 0, count, 0) * part
-    return seconds, wire
+    return seconds
 
 
 def dense_ffn(design: Design, width: Any, shard: Any, tokens: Any) -> Any:
@@ -193,27 +192,32 @@ def dense_ffn(design: Design, width: Any, shard: Any, tokens: Any) -> Any:
     return up + linear(design, tokens, a.hidden, np.asarray(width) / shard, code)
 
 
-def ffn_wire(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
-    """Collectives of one layer around its FFN.
+def ffn_wire(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> tuple[Any]:
+    """Collectives around the FFNs: an all-reduce, or with attention DP an exchange of tokens.
 
-    Without attention DP, one all-reduce. With it, tokens are gathered before and scattered after a TP FFN, or
-    dispatched to and combined from experts; the faster of the two.
+    Args:
+        group: ranks that hold the same tokens. dp: attention-DP ranks, whose tokens the FFN group works on together.
+        tokens: of one attention-DP rank.
     """
-    a, gpu = design.architecture, design.gpu
-    ranks = group * dp
-    if not np.any(ranks > 1):
-        return 0.0
-    message = 2.0 * tokens * a.hidden
-    seconds: Any = 0.0
-    if np.any((dp == 1) & (ranks > 1)):
-        seconds = kernels.all_reduce(gpu, message, ranks, launch=gpu.engine.all_reduce_launch)
-    if not np.any(dp > 1):
-        return seconds
-    gather = kernels.all_gather(gpu, message * dp, ranks) + kernels.reduce_scatter(gpu, message * dp, ranks)
-    if np.any(a.is_moe) and np.any(ep > 1):
-        exchange = expert_exchange(design, ep, tokens)
-        gather = np.where(ep > 1, np.minimum(gather, exchange), gather)
-    return np.where(dp > 1, gather, seconds)
+    one = split_by(dp > 1, partial(_token_exchange, design), partial(_ffn_reduce, design), group, dp, ep, tokens)
+    return (np.asarray(design.architecture.layers) * one,)
+
+
+def _ffn_reduce(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
+    if not np.any(group > 1):
+        return 0.0 * tokens
+    message = 2.0 * np.asarray(tokens) * design.architecture.hidden
+    return kernels.all_reduce(design.gpu, message, group, launch=design.gpu.engine.all_reduce_launch)
+
+
+def _token_exchange(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
+    """Tokens gathered before and scattered after the FFN, or dispatched to and combined from experts if faster."""
+    a, gpu, ranks = design.architecture, design.gpu, group * dp
+    everything = 2.0 * tokens * dp * a.hidden
+    gather = kernels.all_gather(gpu, everything, ranks) + kernels.reduce_scatter(gpu, everything, ranks)
+    if not (np.any(a.is_moe) and np.any(ep > 1)):
+        return gather
+    return np.where(ep > 1, np.minimum(gather, expert_exchange(design, ep, tokens)), gather)
 
 
 def expert_exchange(design: Design, ep: Any, tokens: Any) -> Any:
@@ -233,10 +237,17 @@ def helix_exchange(design: Design, tp: Any, kvp: Any, tokens: Any) -> tuple[Any]
     the context. MLA ranks exchange the latent of every head.
     """
     a, gpu = design.architecture, design.gpu
-    width = 2.0 * np.where(a.is_mla, a.kv_lora_rank, a.head_dim) + 8.0
-    partial = tokens * np.asarray(a.heads) / tp * width
-    exchange = np.where(kvp > 1, kernels.reduce_scatter(gpu, partial, np.maximum(kvp, 2)), 0.0)
+    dim: Any = np.where(a.is_mla, a.kv_lora_rank, a.head_dim)
+    outputs = tokens * np.asarray(a.heads) / tp * (2.0 * dim + 8.0)
+    exchange = np.where(kvp > 1, kernels.reduce_scatter(gpu, outputs, np.maximum(kvp, 2)), 0.0)
     return (np.asarray(a.layers) * exchange,)
+
+
+def pipeline_cut(design: Design, pp: Any, across: Any, tokens: Any) -> tuple[Any, Any]:
+    """(layers of `pp` stages as large as the largest over layers of the model, seconds of the sends between them)."""
+    layers = np.asarray(design.architecture.layers)
+    send = kernels.send(design.gpu, 2.0 * tokens * design.architecture.hidden, across_domains=across > 0)
+    return np.ceil(layers / pp) * pp / layers, (pp - 1.0) * send
 
 
 def lm_head(design: Design, tp: Any, rows: Any) -> Any:

@@ -161,10 +161,13 @@ def why_not(held: Memory) -> str:
     """In plain words why a single plan does not fit, "" where it does."""
     if np.all(held.fits):
         return ""
-    used, left = held.weights + held.activations, held.available - held.weights - held.activations
+    used = held.weights + held.activations
+    gb = {"used": used, "left": held.available - used, "all": held.available, "kv": held.kv_cache}
+    gb = {name: f"{value / 1e9:.1f} GB" for name, value in gb.items()}
     if np.all(held.largest_batch < 1):
-        return f"{used / 1e9:.1f} GB of weights and activations leave {left / 1e9:.1f} GB of {held.available / 1e9:.1f} GB: no sequence fits"
-    return f"batch {int(held.batch)} needs {held.kv_cache / 1e9:.1f} GB of KV cache, {left / 1e9:.1f} GB are left: {int(held.largest_batch)} sequences fit"
+        return f"weights and activations take {gb['used']} of {gb['all']}: the {gb['left']} left hold no sequence"
+    most = int(held.largest_batch)
+    return f"batch {int(held.batch)} needs {gb['kv']} of KV cache, {gb['left']} are left: {most} sequences fit"
 
 
 def nearest_fit(

@@ -174,6 +174,8 @@ def _scatter(parts: list[tuple[Any, Prediction]], rows: int) -> Prediction:
         values = [(index, get(part)) for index, part in parts]
         if values[0][1] is None:
             return None
+        if all(np.ndim(value) < len(shape) + 1 for _, value in values):  # the plans' alone
+            return np.broadcast_to(values[0][1], (rows, *shape))
         out = np.empty((rows, *shape), dtype=np.result_type(*(np.asarray(v).dtype for _, v in values)))
         for index, value in values:
             out[index] = value

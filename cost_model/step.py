@@ -77,27 +77,28 @@ def kernel_seconds(design: Design, plan: Deployment, passes: list[Tokens]) -> li
         design.product,
         *[(plan.attention_tp, plan.kvp, p.total, p.sampled) for p in passes],
     )
-    group = np.asarray(plan.attention_tp) * plan.kvp
+    group, dp = np.asarray(plan.attention_tp) * plan.kvp, np.asarray(plan.attention_dp)
     ffn = gathered(
         partial(layer.feed_forward, design),
         design.product,
-        *[(group, plan.attention_dp, plan.ffn_tp, plan.ep, plan.redundant_experts, p.total) for p in passes],
+        *[(plan.ffn_tp, plan.ep, plan.redundant_experts, p.total * dp) for p in passes],
     )
+    wire = gathered(partial(layer.ffn_wire, design), design.product, *[(group, dp, plan.ep, p.total) for p in passes])
     linear = _with_mla(design, plan, passes, [part[0] for part in attention])
     core = attention_cores(design, plan, passes)
     exchange = _helix(design, plan, passes)
     results = []
-    for i, tokens in enumerate(passes):
+    for i in range(len(passes)):
         seconds = {
             "attention_linear": linear[i],
             "attention_core": core[i],
-            "ffn": ffn[i][0],
-            "communication": attention[i][1] + ffn[i][1] + exchange[i],
+            "ffn": ffn[i][0] + attention[i][4],
+            "communication": attention[i][1] + wire[i][0] + exchange[i],
             "head": attention[i][2],
             "overhead": attention[i][3],
         }
-        results.append(_staged(design, plan, tokens, seconds) if np.any(np.asarray(plan.pp) > 1) else seconds)
-    return results
+        results.append(seconds)
+    return _staged(design, plan, passes, results) if np.any(np.asarray(plan.pp) > 1) else results
 
 
 def charged(design: Design, plan: Deployment, tokens: Tokens, kernels_alone: Seconds) -> Seconds:
@@ -109,7 +110,9 @@ def charged(design: Design, plan: Deployment, tokens: Tokens, kernels_alone: Sec
     layers = np.asarray(a.layers)
     own = layers * engine.layer_overhead_s + a.moe_layers * engine.moe_layer_overhead_s
     rows = (np.asarray(tokens.sequences) + tokens.starting) * plan.attention_dp
-    exchange = a.moe_layers * engine.exchange_overhead_s * ((np.asarray(plan.attention_dp) > 1) & (np.asarray(plan.ep) > 1))
+    exchange = (
+        a.moe_layers * engine.exchange_overhead_s * ((np.asarray(plan.attention_dp) > 1) & (np.asarray(plan.ep) > 1))
+    )
     fixed = engine.step_overhead_s + engine.sequence_overhead_s * rows
     fixed = fixed + np.where(np.asarray(tokens.prompt_tokens) > 0, engine.prefill_overhead_s, 0.0)
     return {
@@ -123,15 +126,16 @@ def charged(design: Design, plan: Deployment, tokens: Tokens, kernels_alone: Sec
     }
 
 
-def _staged(design: Design, plan: Deployment, tokens: Tokens, seconds: Seconds) -> Seconds:
-    """The same pass cut into pipeline stages: the largest stage's layers, the head's delay, and the sends."""
-    layers, pp = np.asarray(design.architecture.layers), np.asarray(plan.pp)
-    uneven = np.ceil(layers / pp) * pp / layers
-    # the last stage's LM head holds up every stage of the pipeline
-    staged = {name: value * (pp if name == "head" else uneven) for name, value in seconds.items()}
+def _staged(design: Design, plan: Deployment, passes: list[Tokens], seconds: list[Seconds]) -> list[Seconds]:
+    """The same passes cut into pipeline stages: the largest stage's layers, the head's delay, and the sends."""
+    pp = np.asarray(plan.pp)
     across = np.asarray(plan.replica_gpus) > kernels.collectives.domain_gpus(design.gpu)
-    send = kernels.send(design.gpu, 2.0 * tokens.total * design.architecture.hidden, across_domains=across)
-    staged["communication"] = staged["communication"] + (pp - 1) * send
+    cut = gathered(partial(layer.pipeline_cut, design), design.product, *[(pp, across, p.total) for p in passes])
+    staged = []
+    for parts, (uneven, sends) in zip(seconds, cut, strict=True):
+        # the last stage's LM head holds up every stage of the pipeline
+        parts = {name: value * (pp if name == "head" else uneven) for name, value in parts.items()}
+        staged.append({**parts, "communication": parts["communication"] + sends})
     return staged
 
 

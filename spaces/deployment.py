@@ -318,8 +318,18 @@ def enumerate_deployments(
     batch = np.tile(sizes, len(plans))
     fed = (batch == MAX_BATCH) | (batch >= table[:, 1] * table[:, 5])  # the `batch` rule, which needs no model
     table, batch = table[fed], batch[fed]
+    tp, dp, k, ffn_tp, ep, stages = table.T[:6]
     deployment = Deployment(
-        *table.T[:6], redundant_experts=table[:, 6], batch=batch, draft_tokens=draft_tokens, acceptance=acceptance
+        tp,
+        dp,
+        k,
+        ffn_tp,
+        ep,
+        stages,
+        redundant_experts=table[:, 6],
+        batch=batch,
+        draft_tokens=draft_tokens,
+        acceptance=acceptance,
     )
     if architecture is None:
         return deployment

@@ -1,8 +1,8 @@
 """Fit of an engine's constants to measured deployments: overheads, and factors over kernels measured alone.
 
-Constants of one engine on one GPU are fitted together: factors, overheads, a factor per weight format, and per release a
-factor and a layer overhead. Each is pulled towards its parent (the engine's value over all GPUs; 1 or 0 at the top) by
-a ridge, so that a constant which few rows support stays near it. The data enter through soft-L1 of log ratios.
+Constants of one engine on one GPU are fitted together: factors, overheads, a factor per weight format, and per release
+a factor and a layer overhead. Each is pulled towards its parent (the engine's value over all GPUs; 1 or 0 at the top)
+by a ridge, so that a constant which few rows support stays near it. The data enter through soft-L1 of log ratios.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SPREAD = {
     "pool_factor": 0.25,
     "exchange_overhead_s": 3e-5,
     "queue_factor": 0.15,
-    "step_overhead_s": 1.5e-4,
-    "layer_overhead_s": 1.5e-6,
-    "moe_layer_overhead_s": 3e-6,
-    "sequence_overhead_s": 1.5e-6,
+    "step_overhead_s": 3e-4,
+    "layer_overhead_s": 3e-6,
+    "moe_layer_overhead_s": 6e-6,
+    "sequence_overhead_s": 2e-6,
     "prefill_overhead_s": 1e-3,
     "first_token_s": 1e-2,
 }
@@ -93,7 +93,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One number of a fit: which constant, for which format or release ("" = all), its parent's value, how far it may go."""
+    """One number of a fit: which constant, for which format or release ("" = all), and its spread about a parent."""
 
     name: str
     key: str
@@ -127,7 +127,7 @@ def _parent(parent: Engine, name: str) -> float:
 
 
 def constants(parent: Engine, wanted: list[Parameter], values: np.ndarray) -> dict[str, Any]:
-    """The engine constants of a vector of deviations: scalars, tables by format, and {release: value} under "releases"."""
+    """Engine constants of a vector of deviations: scalars, tables by format, tables of releases under "releases"."""
     result: dict[str, Any] = {}
     for parameter, value in zip(wanted, values, strict=True):
         if not parameter.key:
