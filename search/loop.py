@@ -113,7 +113,7 @@ def ask(state: SearchState, count: int) -> tuple[np.ndarray, list[optuna.Trial]]
     state.study.sampler = sampler
     if isinstance(sampler, FrontierSampler):
         rows = sampler.rows(state.study, number, count)
-        return rows[[row.tobytes() not in state.memo for row in state.scorer.canonical(rows)]], []
+        return rows[list(unpriced(state, rows).values())], []
     waiting = [state.study.ask(dict(state.grid)) for _ in range(count)]
     return np.array([row_of(state.grid, trial.params) for trial in waiting]), waiting
 
@@ -143,13 +143,22 @@ def proposer(state: SearchState, number: int) -> BaseSampler:
     raise ValueError(f"sampler = {state.sampler!r}; valid: {', '.join(SAMPLERS)}")
 
 
-def score(state: SearchState, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values and violations of index rows; designs priced before come from the memo. New points join the frontier."""
-    keys = [row.tobytes() for row in state.scorer.canonical(rows)]
+def keys_of(state: SearchState, rows: np.ndarray) -> list[bytes]:
+    return [row.tobytes() for row in state.scorer.canonical(rows)]
+
+
+def unpriced(state: SearchState, rows: np.ndarray) -> dict[bytes, int]:
+    """Key and position, each once, of the rows that the memo does not know."""
     first: dict[bytes, int] = {}
-    for i, key in enumerate(keys):
+    for i, key in enumerate(keys_of(state, rows)):
         if key not in state.memo:
             first.setdefault(key, i)
+    return first
+
+
+def score(state: SearchState, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values and violations of index rows; designs priced before come from the memo. New points join the frontier."""
+    first = unpriced(state, rows)
     if first:
         fresh = np.fromiter(first.values(), dtype=np.int64)
         scores = state.scorer.score(rows[fresh])
@@ -159,7 +168,7 @@ def score(state: SearchState, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         known = [state.frontier] if state.frontier else []
         state.frontier = merge([*known, points], state.scorer.objectives, state.scorer.group_by)
     state.exhausted = len(state.memo) >= state.trials_possible
-    outcomes = [state.memo[key] for key in keys]
+    outcomes = [state.memo[key] for key in keys_of(state, rows)]
     return np.stack([values for values, _ in outcomes]), np.stack([violations for _, violations in outcomes])
 
 

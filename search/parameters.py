@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,13 @@ def grid_of(distributions: Mapping[str, BaseDistribution]) -> Grid:
             raise ValueError(f"{name}: {distribution}; must be an IntDistribution or a CategoricalDistribution")
         grid[name] = distribution
     return grid
+
+
+def grid_rows(shape: Sequence[int], numbers: np.ndarray) -> np.ndarray:
+    """(n, axes) index rows of the numbered points of a grid, the last axis fastest; a grid without axes has one."""
+    if not len(shape):
+        return np.empty((len(numbers), 0), dtype=np.int64)
+    return np.stack(np.unravel_index(numbers, tuple(shape)), axis=1)
 
 
 def cardinality(distribution: IntDistribution | CategoricalDistribution) -> int:

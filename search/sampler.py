@@ -18,7 +18,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from search.archive import Archive
-from search.parameters import cardinality, grid_of, parameters, row_of
+from search.parameters import cardinality, grid_of, grid_rows, parameters, row_of
 
 POINTS = "frontier"  # trial user attribute: rows (group, loss values...) of the trial's own frontier points
 
@@ -129,28 +129,31 @@ class FrontierSampler(BaseSampler):
         taken = Fresh(self._priced, self.batch)
         for attempt in range(2 * ATTEMPTS):
             around = attempt < ATTEMPTS and len(self._archive.parents)
-            candidates = self._moves(rng) if around else self._anywhere(rng, self._draws)
-            taken.add(self._screened(self._distinct(candidates)))
-            if taken.full:
+            self._take(taken, self._moves(rng) if around else self._anywhere(rng, self._draws))
+            if not taken.missing:
                 return taken.rows()
         enumerable = np.prod(self._shape, dtype=float) <= ENUMERABLE
-        anything = self._distinct(self._everything(rng) if enumerable else self._anywhere(rng, self._draws))
+        anything = self._everything(rng) if enumerable else self._anywhere(rng, self._draws)
         if enumerable:
-            taken.add(self._screened(anything))
+            self._take(taken, anything)
         if not (enumerable and self._archive.filled):
-            taken.add(anything)  # nothing feasible was found: such trials say what they miss
+            taken.add(taken.new(self._distinct(anything)))  # nothing feasible was found: such trials say what they miss
         taken.repeat(self._archive.parents if len(self._archive.parents) else anything)
         return taken.rows()
 
+    def _take(self, taken: Fresh, rows: np.ndarray) -> None:
+        """Add the feasible ones of new rows, screening no more than it takes."""
+        rows = taken.new(self._distinct(rows))
+        while len(rows) and taken.missing:
+            count = max(2 * taken.missing, LEAST_DRAWS)
+            part, rows = rows[:count], rows[count:]
+            taken.add(part if self.feasible is None else part[self.feasible(part)])
+
     def _everything(self, rng: np.random.Generator) -> np.ndarray:
-        size = int(np.prod(self._shape))
-        return np.stack(np.unravel_index(rng.permutation(size), self._shape), axis=1)
+        return grid_rows(self._shape.tolist(), rng.permutation(int(np.prod(self._shape))))
 
     def _distinct(self, rows: np.ndarray) -> np.ndarray:
         return rows if self.canonical is None else self.canonical(rows)
-
-    def _screened(self, rows: np.ndarray) -> np.ndarray:
-        return rows if self.feasible is None else rows[self.feasible(rows)]
 
     def _anywhere(self, rng: np.random.Generator, count: int) -> np.ndarray:
         return rng.integers(0, self._shape, (count, len(self._shape)))
@@ -199,21 +202,26 @@ class Fresh:
         self._repeats: list[np.ndarray] = []
 
     @property
-    def full(self) -> bool:
-        return len(self._rows) >= self._count
+    def missing(self) -> int:
+        return self._count - len(self._rows)
+
+    def new(self, rows: np.ndarray) -> np.ndarray:
+        """The rows, each once, that were neither priced nor collected."""
+        found: dict[bytes, int] = {}
+        for i, row in enumerate(np.ascontiguousarray(rows, dtype=np.int64)):
+            key = row.tobytes()
+            if key not in self._priced and key not in self._rows:
+                found.setdefault(key, i)
+        return rows[list(found.values())]
 
     def add(self, rows: np.ndarray) -> None:
-        for row in np.ascontiguousarray(rows, dtype=np.int64):
-            if self.full:
-                return
-            key = row.tobytes()
-            if key not in self._priced:
-                self._rows.setdefault(key, row)
+        """Collect new rows as far as there is room."""
+        for row in np.ascontiguousarray(rows[: self.missing], dtype=np.int64):
+            self._rows[row.tobytes()] = row
 
     def repeat(self, rows: np.ndarray) -> None:
         """Fill up with rows that were priced before: no other is left."""
-        missing = self._count - len(self._rows)
-        self._repeats = [rows[i % len(rows)] for i in range(missing)]
+        self._repeats = [rows[i % len(rows)] for i in range(self.missing)]
 
     def rows(self) -> np.ndarray:
         return np.array([*self._rows.values(), *self._repeats])

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from search.frontier import Table, merge
+from search.parameters import grid_rows
 from search.scores import Scorer
 from search.terminal import postponed_interrupt, progress_bar
 
 CHUNK_POINTS = 2_000_000  # points of a chunk: about a second of work, far more than sending it costs
 PIECE_POINTS = 100_000  # points scored and reduced in one call
 MOST_POINTS = 20_000_000_000  # a few hours on two cores
-SAMPLE = 1024  # random trials that estimate the feasible share
+SAMPLE = 1024  # most random trials that estimate the feasible share
 ROUND = 4  # chunks in flight per worker
 
 
@@ -100,7 +101,7 @@ def sweep(
 def sweep_chunk(scorer: Scorer, low: int, high: int) -> tuple[Table | None, int]:
     """Frontier and number of points of trials low .. high - 1, scored in pieces."""
     shape = [scorer.space.shape[i] for i in scorer.space.outer]
-    rows = np.stack(np.unravel_index(np.arange(low, high), shape), axis=1)
+    rows = grid_rows(shape, np.arange(low, high))
     rows = rows[(scorer.canonical(rows) == rows).all(axis=1)]  # others repeat a trial of this space
     rows = rows[scorer.feasible(rows)] if len(rows) else rows
     piece = max(1, PIECE_POINTS // scorer.points_per_trial)
@@ -151,7 +152,8 @@ def trial_count(scorer: Scorer) -> int:
 def enumerated_points(scorer: Scorer) -> float:
     """About how many points a sweep prices, from a sample of trials; an infeasible trial counts as one."""
     shape = [scorer.space.shape[i] for i in scorer.space.outer]
-    rows = np.random.default_rng(0).integers(0, shape, (SAMPLE, len(shape)))
+    count = max(1, min(SAMPLE, PIECE_POINTS // scorer.points_per_trial))
+    rows = np.random.default_rng(0).integers(0, shape, (count, len(shape)))
     return trial_count(scorer) * (1 + float(np.mean(scorer.feasible(rows))) * scorer.points_per_trial)
 
 

@@ -41,7 +41,7 @@ def brute_force(losses: np.ndarray) -> np.ndarray:
     return keep
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(tied_losses)
 def test_nondominated_is_what_pairwise_comparison_leaves(losses: np.ndarray) -> None:
     before = losses.copy()
@@ -49,7 +49,7 @@ def test_nondominated_is_what_pairwise_comparison_leaves(losses: np.ndarray) -> 
     assert (losses == before).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(tied_losses, st.integers(0, 2**32 - 1))
 def test_groups_do_not_dominate_each_other(losses: np.ndarray, seed: int) -> None:
     groups = np.random.default_rng(seed).integers(0, 3, len(losses))
@@ -103,7 +103,7 @@ def test_hypervolume_of_one_point_is_its_box(objectives: int) -> None:
     assert hypervolume_contributions(point, scale) == pytest.approx([(REFERENCE - 0.6) ** objectives])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(tied_losses)
 def test_a_contribution_is_what_the_hypervolume_loses(losses: np.ndarray) -> None:
     scale = Scale((0.0,) * losses.shape[1], (4.0,) * losses.shape[1])
@@ -152,7 +152,7 @@ def test_epsilon_is_the_factor_by_which_the_worst_point_is_missed() -> None:
         multiplicative_epsilon({"rate": np.zeros(0)}, exact, (RATE,))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(tied_losses, st.integers(0, 2**32 - 1))
 def test_merging_in_any_order_gives_the_same_frontier(losses: np.ndarray, seed: int) -> None:
     objectives = [Objective(f"o{i}", maximise=False, logarithmic=False) for i in range(losses.shape[1])]

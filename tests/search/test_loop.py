@@ -60,7 +60,7 @@ def test_finds_the_exact_frontier_and_more_of_it_than_random_search() -> None:
     scale = Scale.around(exact)
 
     def share(sampler: str) -> float:
-        state = search(scorer, Stop(trials=400), sampler)
+        state = search(scorer, Stop(trials=300), sampler)
         return hypervolume(loss_values(state.frontier, OBJECTIVES), scale) / hypervolume(exact, scale)  # type: ignore[arg-type]
 
     found = share("frontier")
@@ -96,7 +96,7 @@ def test_records_trials_for_optuna() -> None:
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_seed_decides_and_resuming_changes_nothing(sampler: str) -> None:
-    trials = {"tpe": 32, "qmc": 48}.get(sampler, 128)  # TPE starts to learn at 10
+    trials = {"tpe": 24, "qmc": 16, "nsga2": 120}.get(sampler, 64)  # TPE learns from 10 trials, NSGA-II from 50
     whole = search(small(), Stop(trials=trials), sampler, seed=5, batch=8)
     broken = search(small(), Stop(trials=trials // 2), sampler, seed=5, batch=8)
     assert same(whole, search(small(), Stop(trials=trials), state=through_a_file(broken)))
@@ -133,6 +133,14 @@ def test_ends_when_no_design_is_left() -> None:
     assert state.stopped == "exhausted"
     rows = np.stack(np.unravel_index(np.arange(state.trials_possible), [4, 3, 3, 4, 2]), axis=1)
     assert {row.tobytes() for row in rows[scorer.feasible(rows)]} == set(scorer.priced)
+
+
+def test_a_space_without_outer_axes_is_one_trial() -> None:
+    names = tuple(axis.name for axis in ToySpace().axes)
+    scorer = CountingScorer(ToySpace(names, hidden_step=4096, layer_step=32), batches=2)
+    state = search(scorer, Stop(trials=100))
+    assert (state.stopped, len(scorer.priced), state.progress.trials) == ("exhausted", 1, 1)
+    assert np.array_equal(state.frontier["design"], sweep(scorer, workers=1).frontier["design"])  # type: ignore[index]
 
 
 def test_ends_at_seconds_and_on_a_plateau() -> None:

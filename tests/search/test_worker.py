@@ -27,14 +27,14 @@ def url(tmp_path: Path) -> str:
 
 def test_workers_share_what_they_learn(url: str) -> None:
     frontiers: list[Table] = []
-    for turn in range(4):
+    for turn in range(3):
         study = open_study(SCORER, url, "shared", seed=turn % 2)
-        frontier = work(SCORER, study, trials=3)
+        frontier = work(SCORER, study, trials=2)
         assert frontier is not None
         frontiers.append(frontier)
     trials = study.get_trials(deepcopy=False)
-    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 12
-    assert len({tuple(trial.params.values()) for trial in trials}) == 12
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 6
+    assert len({tuple(trial.params.values()) for trial in trials}) == 6
     # the storage's points and the workers' own frontiers say the same
     stored = np.array([point[1:] for trial in trials for point in trial.user_attrs[POINTS]])
     best = loss_values(merge(frontiers, OBJECTIVES), OBJECTIVES)
