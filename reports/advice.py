@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from cost_model import counts, load_accelerator
+from reports.buyer import buyer_answers
 from reports.guidelines import Finding, guidelines
 from reports.mixing import variant
 from reports.payload import finite
 from reports.pricing import log_gain, serve
 from reports.shards import experts_note, kv_heads_note, shards
 from reports.trust import within_error
-from reports.why import by_format
 from reports.words import label, shape
-from search.objective import Cell, ServingObjective
+from search.objective import ServingObjective
 from spaces import load_recipe
 from spaces.architecture import Architecture
 from spaces.formats import KV_FORMATS, RECIPES
@@ -31,7 +31,6 @@ from studies.study import Study, build_study
 
 TARGETS = (25.0, 50.0, 100.0, 200.0)
 TOLERANCE = 0.005
-ENGINES = ("trtllm", "vllm", "sglang")
 MOST_CHANGES = 8
 _SAMPLED = 150
 
@@ -82,7 +81,7 @@ def advise(
         "experts": experts_note(base),
         "amdahl": _amdahl(objective, base, codes, targets),
         "changes": changes(study, objective, codes),
-        "buyer": _buyer(study, objective, codes),
+        "buyer": buyer_answers(study, objective, codes),
         "study": study.toml(),
         "limits_touched": _limits(study, base),
     }
@@ -117,12 +116,18 @@ def neighbourhood(
         space["align"] = min(align, step)
         space["top_k"] = sorted({max(v["top_k"] // 2, 1), v["top_k"], min(2 * v["top_k"], v["experts"])})
     if not v["kv_lora_rank"]:
-        space["kv_heads"] = sorted({k for k in (v["kv_heads"] // 2, v["kv_heads"], 2 * v["kv_heads"]) if k and not v["heads"] % k})
+        space["kv_heads"] = sorted(
+            {k for k in (v["kv_heads"] // 2, v["kv_heads"], 2 * v["kv_heads"]) if k and not v["heads"] % k}
+        )
     accelerator = load_accelerator(gpu, engine)
     table = {
         "name": _name(model, gpu),
         "reference": model,
-        "budget": {"tolerance": 0.12 if moe else 0.02, "solve": solved, **({"active_parameters": "reference"} if moe else {})},
+        "budget": {
+            "tolerance": 0.12 if moe else 0.02,
+            "solve": solved,
+            **({"active_parameters": "reference"} if moe else {}),
+        },
         "accuracy": {"tolerance_nats": TOLERANCE},
         "space": space,
         "target": [{"gpu": gpu, "engine": engine, "gpus": _replicas(base, recipe, accelerator)}],
@@ -187,7 +192,7 @@ def changes(study: Study, objective: ServingObjective, codes: tuple[int, int]) -
     gains = log_gain(objective, unique, *codes)
     loss = [float(objective.losses(a, *codes).shape_loss - objective.reference_loss.shape_loss) for a in unique]
     errors = _difference_errors(objective, base, codes)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for architecture, gain, excess in zip(unique, gains, loss, strict=True):
         if excess > study.accuracy.tolerance_nats or np.isnan(gain).all():
             continue
@@ -196,7 +201,16 @@ def changes(study: Study, objective: ServingObjective, codes: tuple[int, int]) -
         text = ", ".join(f"{label(n)} {a:,} → {b:,}" for n, (a, b) in changed.items())
         fractions = [finite(np.expm1(g)) if np.isfinite(g) else None for g in gain]
         noise = [within_error(g, e) for g, e in zip(fractions, errors, strict=True)]
-        rows.append({"change": text, "fields": changed, "gain": fractions, "within_error": noise, "shape_loss_difference": finite(excess), "mean": float(np.nanmean(gain))})
+        rows.append(
+            {
+                "change": text,
+                "fields": changed,
+                "gain": fractions,
+                "within_error": noise,
+                "shape_loss_difference": finite(excess),
+                "mean": float(np.nanmean(gain)),
+            }
+        )
     best = sorted((r for r in rows if r["mean"] > 0), key=lambda r: -r["mean"])
     simple = [r for r in best if len(r["fields"]) <= 2][: MOST_CHANGES // 2]
     rest = [r for r in best if r not in simple][: MOST_CHANGES - len(simple)]
@@ -212,12 +226,25 @@ def _single_changes(values: dict[str, Any]) -> list[Architecture]:
         moves.append({"hidden": round(values["hidden"] * factor / 256) * 256})
         moves.append({"layers": max(round(values["layers"] * factor), 1)})
     if not values["kv_lora_rank"]:
-        moves += [{"kv_heads": k} for k in (values["kv_heads"] // 2, values["kv_heads"] * 2) if k and not values["heads"] % k]
-        moves += [{"heads": h} for h in (values["heads"] // 2, values["heads"] * 2) if h >= values["kv_heads"] and not h % values["kv_heads"]]
+        moves += [
+            {"kv_heads": k} for k in (values["kv_heads"] // 2, values["kv_heads"] * 2) if k and not values["heads"] % k
+        ]
+        moves += [
+            {"heads": h}
+            for h in (values["heads"] // 2, values["heads"] * 2)
+            if h >= values["kv_heads"] and not h % values["kv_heads"]
+        ]
     if values["experts"]:
-        moves += [{"experts": values["experts"] // 2, "top_k": max(values["top_k"] // 2, 1)}, {"experts": values["experts"] * 2, "top_k": values["top_k"] * 2}]
+        moves += [
+            {"experts": values["experts"] // 2, "top_k": max(values["top_k"] // 2, 1)},
+            {"experts": values["experts"] * 2, "top_k": values["top_k"] * 2},
+        ]
     kept = [
-        {**move, "dense_layers": min(values["dense_layers"], move.get("layers", values["layers"])), "full_attention_layers": min(values["full_attention_layers"], move.get("layers", values["layers"]))}
+        {
+            **move,
+            "dense_layers": min(values["dense_layers"], move.get("layers", values["layers"])),
+            "full_attention_layers": min(values["full_attention_layers"], move.get("layers", values["layers"])),
+        }
         for move in moves
     ]
     found = [variant(values, move, solved, step) for move in kept]
@@ -247,7 +274,9 @@ def _difference_errors(objective: ServingObjective, base: Architecture, codes: t
             errors.append(None)
             continue
         columns = served.prediction.as_columns()
-        errors.append(float(difference_error(pd.DataFrame({name: [np.ravel(c)[plan]] for name, c in columns.items()}))[0]))
+        errors.append(
+            float(difference_error(pd.DataFrame({name: [np.ravel(c)[plan]] for name, c in columns.items()}))[0])
+        )
     return errors
 
 
@@ -259,71 +288,6 @@ def _limits(study: Study, base: Architecture) -> list[str]:
     space = study.space
     checks = envelope_checks(space.limits, base, parameters(base), layer_parameters(base), study.accuracy.train_tokens)
     return [check.name for check in checks if np.any(check.touched())]
-
-
-def _buyer(study: Study, objective: ServingObjective, codes: tuple[int, int]) -> dict[str, Any]:
-    """The four buyer's questions: format, engines, low concurrency against batch, fit at scale."""
-    base, cell = study.reference, objective.cells[0]
-    formats = [asdict(g) for g in by_format(objective, base, codes[1])]
-    allowed = [f for f in formats if f["at_most_throughput"] is not None and f["quant_loss"] <= study.accuracy.quant_limit]
-    best = max(allowed, key=lambda f: f["at_most_throughput"]) if allowed else None
-    return {
-        "format": {"options": formats, "best": None if best is None else best["recipe"]},
-        "engines": [_engine(study, objective, codes, engine) for engine in ENGINES],
-        "concurrency": _concurrency(objective, base, codes),
-        "fit": _fit(objective, base, codes, cell),
-    }
-
-
-def _engine(study: Study, objective: ServingObjective, codes: tuple[int, int], engine: str) -> dict[str, Any]:
-    """The same model, GPU and plans under another engine."""
-    from dataclasses import replace
-
-    cell = objective.cells[0]
-    target = study.table["target"][0]
-    other = replace(cell, gpu=load_accelerator(target["gpu"], engine))
-    served = serve(objective, [study.reference], *codes, cell=other)
-    if not served.eligible.any():
-        return {"engine": engine, "throughput": [None] * len(objective.targets), "most": None, "evidence": "no plan fits"}
-    at = int(np.argmax(np.where(served.eligible[0], served.prediction.tokens_per_s_per_gpu[0], -1.0)))
-    evidence = served.prediction.as_columns()["evidence"][at]
-    values = [finite(np.exp(v)) if np.isfinite(v) else None for v in served.log_throughput[0]]
-    return {"engine": engine, "throughput": values, "most": finite(served.most_throughput[0]), "evidence": str(evidence)}
-
-
-def _concurrency(objective: ServingObjective, base: Architecture, codes: tuple[int, int]) -> dict[str, Any]:
-    """One user alone, and as many as pay."""
-    served = serve(objective, [base], *codes)
-    p, where = served.prediction, served.eligible[0]
-    words = p.as_columns()["regime"]
-    result = {}
-    for name, measure in (("one_user", p.tokens_per_s_per_user[0]), ("most_throughput", p.tokens_per_s_per_gpu[0])):
-        at = int(np.argmax(np.where(where, measure, -1.0)))
-        result[name] = {
-            "tokens_per_s_per_user": finite(p.tokens_per_s_per_user[0, at]),
-            "tokens_per_s_per_gpu": finite(p.tokens_per_s_per_gpu[0, at]),
-            "batch": finite(p.batch[0, at]),
-            "gpus": finite(p.gpus[0, at]),
-            "bound_by": str(words[at]),
-        }
-    return result
-
-
-def _fit(objective: ServingObjective, base: Architecture, codes: tuple[int, int], cell: Cell) -> dict[str, Any]:
-    """Weights, KV per user, and the smallest replica that serves."""
-    served = serve(objective, [base], *codes)
-    sizes = np.asarray(served.prediction.gpus[0])[served.eligible[0]]
-    batch = np.asarray(served.prediction.batch[0])[served.eligible[0]]
-    least = int(sizes.min())
-    context = cell.workload.cached + cell.workload.isl + cell.workload.osl
-    return {
-        "weight_bytes": finite(counts.weight_bytes(base, codes[0]).total),
-        "kv_bytes_per_sequence": finite(counts.kv_bytes_per_sequence(base, codes[1], context)),
-        "memory_bytes": cell.gpu.memory_bytes,
-        "least_gpus": least,
-        "most_sequences_on_least_gpus": finite(batch[sizes == least].max()),
-        "scale_up_domain": int(cell.gpu.link_domain),
-    }
 
 
 def write_advice(advice: dict[str, Any], directory: str | Path) -> list[Path]:
@@ -345,6 +309,8 @@ def write_advice(advice: dict[str, Any], directory: str | Path) -> list[Path]:
     files = RunDirectory(path)
     study = files.write_text("study.toml", advice["study"])
     shown = {**advice, "command": f"ridgeline run {shlex.quote(str(study))}"}
-    return [files.write_text("advice.html", advice_page(shown)), files.write_text("advice.json", json.dumps(shown, indent=2) + "\n"), study]
-
-
+    return [
+        files.write_text("advice.html", advice_page(shown)),
+        files.write_text("advice.json", json.dumps(shown, indent=2) + "\n"),
+        study,
+    ]

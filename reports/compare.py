@@ -13,18 +13,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from plotly.offline import get_plotlyjs
 
-from reports.figures import ORANGE, figure
-from reports.html import Safe, join, script_json, table, tag
+from reports.figures import figure
 from reports.payload import finite
-from reports.words import number, percent
 from search.frontier import Scale, hypervolume, loss_values
 from search.objective import OBJECTIVES
 
-_HERE = Path(__file__).parent
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#6B7280")
-_SERVING = ("tokens_per_s_per_user", "tokens_per_s_per_gpu")
+SERVING = ("tokens_per_s_per_user", "tokens_per_s_per_gpu")
 
 
 def compare(runs: Sequence[Any], measured: pd.DataFrame | None = None) -> dict[str, Any]:
@@ -43,7 +38,10 @@ def compare(runs: Sequence[Any], measured: pd.DataFrame | None = None) -> dict[s
         raise ValueError("compare: needs at least two run directories")
     names = _names(runs)
     return {
-        "runs": [{"name": n, "path": str(r.path), "reference": r.reference_name, "cells": r.meta["cells"]} for n, r in zip(names, runs, strict=True)],
+        "runs": [
+            {"name": n, "path": str(r.path), "reference": r.reference_name, "cells": r.meta["cells"]}
+            for n, r in zip(names, runs, strict=True)
+        ],
         "differences": differences(runs),
         "throughput": throughput(runs, names),
         "hypervolumes": hypervolumes(runs, names),
@@ -67,12 +65,14 @@ def differences(runs: Sequence[Any]) -> dict[str, list[Any]]:
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     if isinstance(value, dict):
-        items = value.items()
+        items = list(value.items())
     elif isinstance(value, list) and any(isinstance(v, dict) for v in value):
         items = [(str(i), v) for i, v in enumerate(value)]
     else:
         return {prefix: value}
-    return {key: v for name, part in items for key, v in _flat(part, f"{prefix}.{name}" if prefix else str(name)).items()}
+    return {
+        key: v for name, part in items for key, v in _flat(part, f"{prefix}.{name}" if prefix else str(name)).items()
+    }
 
 
 def _workloads(run: Any) -> list[tuple[Any, ...]]:
@@ -82,7 +82,9 @@ def _workloads(run: Any) -> list[tuple[Any, ...]]:
 def _same_workload(runs: Sequence[Any]) -> bool:
     first = runs[0]
     limits = {run.meta["max_ttft_s"] for run in runs}
-    return len(limits) == 1 and all(_workloads(r) == _workloads(first) and r.meta["objectives"] == first.meta["objectives"] for r in runs)
+    return len(limits) == 1 and all(
+        _workloads(r) == _workloads(first) and r.meta["objectives"] == first.meta["objectives"] for r in runs
+    )
 
 
 def throughput(runs: Sequence[Any], names: Sequence[str]) -> list[dict[str, Any]]:
@@ -96,7 +98,18 @@ def throughput(runs: Sequence[Any], names: Sequence[str]) -> list[dict[str, Any]
                 if reached.empty:
                     continue
                 best = reached.loc[reached[at].astype(float).idxmax()]
-                rows.append({"run": name, "recipe": recipe, "kv_format": best["kv_format"], "target": target, "design": best["design"], "shape": best["shape"], "tokens_per_s_per_gpu": finite(best[at]), "gain": finite(best[gain])})
+                rows.append(
+                    {
+                        "run": name,
+                        "recipe": recipe,
+                        "kv_format": best["kv_format"],
+                        "target": target,
+                        "design": best["design"],
+                        "shape": best["shape"],
+                        "tokens_per_s_per_gpu": finite(best[at]),
+                        "gain": finite(best[gain]),
+                    }
+                )
     return rows
 
 
@@ -104,7 +117,7 @@ def hypervolumes(runs: Sequence[Any], names: Sequence[str]) -> dict[str, Any] | 
     """Hypervolume of every run's frontier in the serving objectives under one scale; None where workloads differ."""
     if not _same_workload(runs):
         return None
-    axes = [OBJECTIVES[name] for name in _SERVING]
+    axes = [OBJECTIVES[name] for name in SERVING]
     own = [run.points[(run.points["kind"] == "own") & run.points["within_ttft"]] for run in runs]
     losses = [loss_values({o.name: points[o.name].to_numpy() for o in axes}, axes) for points in own]
     references = [run.reference[run.reference["within_ttft"]] for run in runs]
@@ -113,30 +126,45 @@ def hypervolumes(runs: Sequence[Any], names: Sequence[str]) -> dict[str, Any] | 
     return {
         "ideal": list(scale.ideal),
         "nadir": list(scale.nadir),
-        "runs": [{"run": n, "hypervolume": hypervolume(v, scale), "reference_hypervolume": hypervolume(b, scale)} for n, v, b in zip(names, losses, base, strict=True)],
+        "runs": [
+            {"run": n, "hypervolume": hypervolume(v, scale), "reference_hypervolume": hypervolume(b, scale)}
+            for n, v, b in zip(names, losses, base, strict=True)
+        ],
     }
 
 
 def split_gains(runs: Sequence[Any], names: Sequence[str]) -> list[dict[str, Any]] | None:
-    """Where only the target differs: the reference's gain from the first run's GPU to each other's, and the shape's on top."""
+    """Where only the target differs: the reference's gain from the first run's GPU to another's, then the shape's."""
     changed = {key.split(".")[0] for key in differences(runs)}
     if not changed or not changed <= {"target", "search"} or len({r.reference_name for r in runs}) > 1:
         return None
     rows = []
     first = runs[0]
     for run, name in zip(runs[1:], names[1:], strict=True):
-        shared = sorted(set(map(float, first.meta["interactivity_targets"])) & set(map(float, run.meta["interactivity_targets"])))
+        shared = sorted(
+            set(map(float, first.meta["interactivity_targets"])) & set(map(float, run.meta["interactivity_targets"]))
+        )
         for target in shared:
             for recipe in sorted(set(first.designs["recipe"]) & set(run.designs["recipe"])):
                 old, new = (_reference_and_best(r, recipe, target) for r in (first, run))
                 if old is None or new is None:
                     continue
-                rows.append({"from": names[0], "to": name, "target": target, "recipe": recipe, "gpu_gain": new[0] / old[0] - 1, "shape_gain": new[1] / new[0] - 1, "both": new[1] / old[0] - 1})
+                rows.append(
+                    {
+                        "from": names[0],
+                        "to": name,
+                        "target": target,
+                        "recipe": recipe,
+                        "gpu_gain": new[0] / old[0] - 1,
+                        "shape_gain": new[1] / new[0] - 1,
+                        "both": new[1] / old[0] - 1,
+                    }
+                )
     return rows
 
 
 def _reference_and_best(run: Any, recipe: str, target: float) -> tuple[float, float] | None:
-    """(reference, best design) tokens/s/GPU under one recipe: the reference's follows from the best design's own gain."""
+    """(reference, best design) tokens/s/GPU under one recipe; the reference's follows from the design's own gain."""
     part = run.designs[run.designs["recipe"] == recipe].dropna(subset=[f"gain_at_{target:g}"])
     if part.empty:
         return None
@@ -146,8 +174,8 @@ def _reference_and_best(run: Any, recipe: str, target: float) -> tuple[float, fl
 
 
 _MEASURED = {
-    _SERVING[0]: (_SERVING[0], "tok_s_per_user"),
-    _SERVING[1]: (_SERVING[1], "output_tok_s_per_gpu"),
+    SERVING[0]: (SERVING[0], "tok_s_per_user"),
+    SERVING[1]: (SERVING[1], "output_tok_s_per_gpu"),
 }
 _LABELS = ("label", "model", "gpu", "n_gpus", "engine", "precision_weights", "concurrency_or_batch")
 
@@ -183,92 +211,11 @@ def overlay(run: Any, measured: pd.DataFrame) -> Any:
     """The run's figure with measured points on it."""
     chart = figure(run)
     chart.add_scatter(
-        x=measured[_SERVING[0]], y=measured[_SERVING[1]], mode="markers", name="measured", text=measured["label"],
+        x=measured[SERVING[0]],
+        y=measured[SERVING[1]],
+        mode="markers",
+        name="measured",
+        text=measured["label"],
         marker={"symbol": "x", "size": 9, "color": "#009E73"},
     )
     return chart
-
-
-def write_comparison(runs: Sequence[Any], out: str | Path, measured: pd.DataFrame | None = None) -> Path:
-    """compare.html in a folder.
-
-    Raises:
-        ValueError: fewer than two runs, or the folder cannot be written.
-    """
-    from studies.store import RunDirectory
-
-    text = comparison_page(runs, compare(runs, measured), measured)
-    path = Path(out)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out {path}: cannot be made: {error.strerror}") from error
-    return RunDirectory(path).write_text("compare.html", text)
-
-
-def comparison_page(runs: Sequence[Any], result: dict[str, Any], measured: pd.DataFrame | None) -> str:
-    """The comparison as one self-contained page."""
-    names = [row["name"] for row in result["runs"]]
-    parts = [_difference_section(result, names)]
-    if result["split"]:
-        parts.append(_split_section(result["split"]))
-    if result["hypervolumes"]:
-        parts.append(_volume_section(result["hypervolumes"]))
-    parts += [_chart_section(result), _throughput_section(result)]
-    title = " against ".join(names)
-    head = join([Safe('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'), tag("title", title), Safe('<link rel="icon" href="data:,">'), tag("style", Safe((_HERE / "page.css").read_text(encoding="utf-8")))])
-    top = tag("header", tag("div", tag("p", "Ridgeline comparison", class_="eyebrow"), tag("h1", title), tag("p", "Loss is a proxy from published scaling laws; serving figures are predictions.", class_="sub"), class_="wrap"), class_="top")
-    script = Safe("const data = JSON.parse(document.getElementById('data').textContent); Plotly.newPlot('chart', data.traces, data.layout, {responsive: true, displaylogo: false}).then(() => { document.documentElement.dataset.ready = 1; });")
-    body = join([top, tag("main", *parts, class_="wrap"), tag("script", script_json(_chart(runs, names, measured)), type="application/json", id="data"), tag("script", Safe(get_plotlyjs())), tag("script", script)])
-    return "<!DOCTYPE html>\n" + Safe(f'<html lang="en"><head>{head}</head><body>{body}</body></html>\n')
-
-
-def _section(title: str, intro: str, *body: Any) -> Safe:
-    return tag("section", tag("div", tag("h2", title), tag("p", intro), class_="section-head"), *body)
-
-
-def _difference_section(result: dict[str, Any], names: list[str]) -> Safe:
-    rows = [[key, *("–" if v is None else str(v) for v in row)] for key, row in result["differences"].items()]
-    if not rows:
-        return _section("What differs", "Nothing: the studies are the same but for their seed or their search's outcome.")
-    return _section("What differs", "Keys of the study files that are not the same.", table(["key", *names], rows, "Differences of the studies"))
-
-
-def _split_section(rows: list[dict[str, Any]]) -> Safe:
-    cells = [[f"{r['from']} to {r['to']}", r["recipe"], f"{r['target']:g}", percent(r["gpu_gain"]), percent(r["shape_gain"]), percent(r["both"])] for r in rows]
-    return _section("The GPU's gain and the shape's", "Only the target differs: the reference on the new GPU against the old one, then the best new shape against the reference on the same GPU.", table(["runs", "recipe", "tokens/s/user", "GPU", "shape", "both"], cells, "Gains split", numeric=[2, 3, 4, 5]))
-
-
-def _volume_section(volumes: dict[str, Any]) -> Safe:
-    cells = [[r["run"], number(r["hypervolume"], 4), number(r["reference_hypervolume"], 4)] for r in volumes["runs"]]
-    return _section("Hypervolume", "Same workload, limits and objectives, so one reference point measures all.", table(["run", "frontier", "its reference"], cells, "Hypervolumes", numeric=[1, 2]))
-
-
-def _throughput_section(result: dict[str, Any]) -> Safe:
-    cells = [[f"{r['target']:g}", r["run"], f"{r['recipe']}, KV {r['kv_format']}", r["shape"], number(r["tokens_per_s_per_gpu"], 4), "–" if r["gain"] is None else percent(r["gain"])] for r in sorted(result["throughput"], key=lambda r: (r["target"], r["recipe"], r["run"]))]
-    return _section("Throughput at targets", "Best design of each run and recipe; gains are over that run's own reference.", table(["tokens/s/user", "run", "formats", "design", "tokens/s/GPU", "gain"], cells, "Throughput at targets", numeric=[0, 4, 5]))
-
-
-def _chart_section(result: dict[str, Any]) -> Safe:
-    note = "One curve per run and recipe; dashed: the reference's own." if result["hypervolumes"] else "Workloads or limits differ: the curves share axes, not a task. No hypervolume is given."
-    return _section("Frontiers", note, tag("div", tag("div", id="chart", role="img", aria_label="Frontiers of the runs; the tables hold the same data"), class_="plot-side"))
-
-
-def _chart(runs: Sequence[Any], names: list[str], measured: pd.DataFrame | None) -> dict[str, Any]:
-    traces: list[dict[str, Any]] = []
-    for number_, (run, name) in enumerate(zip(runs, names, strict=True)):
-        colour = _COLOURS[number_ % len(_COLOURS)]
-        for (recipe, gpu, workload), part in run.frontier.groupby(["recipe", "gpu", "workload"]):
-            where = f", {gpu}, {workload}" if len(run.meta["cells"]) > 1 else ""
-            traces.append(_line(part, f"{name}, {recipe}{where}", {"color": colour, "width": 2.5}))
-        for (recipe, kv, gpu, workload), part in run.reference[run.reference["within_ttft"]].groupby(["recipe", "kv_format", "gpu", "workload"]):
-            traces.append(_line(part, f"{run.reference_name} in {name}, {recipe}, KV {kv}", {"color": colour, "width": 1.5, "dash": "6px,4px"}, visible="legendonly" if recipe != sorted(run.designs["recipe"])[-1] else True))
-    if measured is not None:
-        traces.append({"type": "scatter", "mode": "markers", "name": "measured", "x": [finite(v) for v in measured[_SERVING[0]]], "y": [finite(v) for v in measured[_SERVING[1]]], "text": [str(v).replace("<", "&lt;") for v in measured["label"]], "marker": {"symbol": "x", "size": 9, "color": ORANGE}})
-    layout = {"height": 560, "margin": {"l": 64, "r": 20, "t": 10, "b": 50}, "hovermode": "closest", "xaxis": {"title": {"text": "tokens/s/user"}, "rangemode": "tozero"}, "yaxis": {"title": {"text": "tokens/s/GPU"}, "rangemode": "tozero"}, "legend": {"orientation": "h", "y": -0.16}}
-    return {"traces": traces, "layout": layout}
-
-
-def _line(points: pd.DataFrame, name: str, line: dict[str, Any], visible: Any = True) -> dict[str, Any]:
-    ordered = points.sort_values(_SERVING[0])
-    return {"type": "scatter", "mode": "lines+markers", "name": name.replace("<", "&lt;"), "x": [finite(v) for v in ordered[_SERVING[0]]], "y": [finite(v) for v in ordered[_SERVING[1]]], "line": line, "marker": {"size": 6}, "visible": visible}

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from reports.words import label, plan, seconds, shape
+from reports.words import label, plan, records, seconds, shape
 from search.frontier import Objective, loss_values, nondominated
 from search.objective import OBJECTIVES
 
@@ -46,7 +46,7 @@ def figure(
     cell = _cell(run, gpu, workload)
     points, reference = (_of(table, cell) for table in (run.points, run.reference))
     if colour is not None and colour not in points:
-        raise ValueError(f"colour = {colour!r}: not a column of the points; valid: {', '.join(points)}")
+        raise ValueError(f"colour = {colour!r}: not a column of the points; valid: {', '.join(map(str, points))}")
     result = go.Figure()
     for within, name in ((True, "other designs and plans"), (False, "over the TTFT limit")):
         result.add_trace(_cloud(points[points["within_ttft"] == within], x, y, colour, name, hollow=not within))
@@ -113,8 +113,9 @@ def _of(table: pd.DataFrame, cell: tuple[str, str]) -> pd.DataFrame:
 
 def _hover(points: pd.DataFrame) -> list[str]:
     return [
-        f"{shape(row)}<br>{row['recipe']}, KV {row['kv_format']}; {row['gpus']:.0f} GPUs, {plan(row)}, batch {row['batch']:.0f}"
-        for row in points.to_dict("records")
+        f"{shape(row)}<br>{row['recipe']}, KV {row['kv_format']}; {row['gpus']:.0f} GPUs, {plan(row)}, "
+        f"batch {row['batch']:.0f}"
+        for row in records(points)
     ]
 
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from cost_model import kernels
+from reports.linears import Linear, linears
 from reports.mixing import step_of, variant
 from reports.pricing import Served, serve
 from reports.words import count, nats, percent
 from search.objective import Cell, ServingObjective
 from spaces.architecture import Architecture
 from spaces.deployment import Deployment
-from spaces.formats import FORMATS, KV_FORMATS, RECIPE_ATTENTION, RECIPE_FFN, RECIPES, recipe_code
+from spaces.formats import FORMATS, KV_FORMATS, RECIPE_FFN, RECIPES, recipe_code
 
 COMPUTE_BOUND_M = 256  # tokens per weight matrix at which current GPUs leave the memory-bound regime
 ALIGNMENT = 256
@@ -53,17 +53,6 @@ class Finding:
     @property
     def title(self) -> str:
         return TITLES[self.guideline]
-
-
-@dataclass(frozen=True)
-class Linear:
-    """One weight matrix as a GPU sees it: m tokens by an (n, k) shard, `times` of them per token."""
-
-    name: str
-    n: int
-    k: int
-    times: float
-    code: int
 
 
 def guidelines(
@@ -134,40 +123,6 @@ def _target(objective: ServingObjective, served: Served, target: float | None) -
     return float(reached[len(reached) // 2]) if len(reached) else 0.0
 
 
-def linears(a: Architecture, recipe: int, attention_tp: int, kvp: int, ffn_tp: int) -> list[Linear]:
-    """The weight matrices of one layer as one rank multiplies them."""
-    v = a.as_dict()
-    attention, ffn = int(RECIPE_ATTENTION[recipe]), int(RECIPE_FFN[recipe])
-    tp = attention_tp * kvp
-    rows: list[Linear] = []
-    if v["kv_lora_rank"]:
-        rank = v["q_lora_rank"] or v["hidden"]
-        rows.append(
-            Linear(
-                "latent down-projection",
-                v["q_lora_rank"] + v["kv_lora_rank"] + v["qk_rope_head_dim"],
-                v["hidden"],
-                1,
-                attention,
-            )
-        )
-        query = v["heads"] * (v["qk_nope_head_dim"] + v["qk_rope_head_dim"])
-        rows.append(Linear("query up-projection", query // attention_tp, rank, 1, attention))
-        rows.append(Linear("attention output", v["hidden"], v["heads"] * v["v_head_dim"] // tp, 1, attention))
-    else:
-        kv = max(-(-v["kv_heads"] // attention_tp), 1)
-        rows.append(Linear("QKV", (v["heads"] // attention_tp + 2 * kv) * v["head_dim"], v["hidden"], 1, attention))
-        rows.append(Linear("attention output", v["hidden"], v["heads"] * v["head_dim"] // tp, 1, attention))
-    gates = v["ffn_matrices"] - 1
-    if v["experts"]:
-        width, name = v["expert_ffn"] // ffn_tp, "expert"
-    else:
-        width, name = v["ffn"] // ffn_tp, "FFN"
-    rows.append(Linear(f"{name} up" if gates == 1 else f"{name} gate and up", gates * width, v["hidden"], 1, ffn))
-    rows.append(Linear(f"{name} down", v["hidden"], width, 1, ffn))
-    return rows
-
-
 def _rows(case: _Case) -> tuple[list[Linear], np.ndarray]:
     """Linears of the case's plan, and the tokens each sees."""
     matrices = linears(
@@ -200,8 +155,14 @@ def square(case: _Case) -> Finding:
     aspect = np.maximum(n, k) / np.minimum(n, k)
     worst = int(np.argmax(aspect))
     least = int(np.minimum(n, k).min())
-    state = f"most elongated: {matrices[worst].name}, {count(n[worst])} × {count(k[worst])} ({aspect[worst]:.1f} : 1); smallest side {count(least)}"
-    effect = f"square matrices of as many weights would take {percent(abs(lost), sign=False)} of the token time {'less' if lost > 0 else 'more'}"
+    state = (
+        f"most elongated: {matrices[worst].name}, {count(n[worst])} × {count(k[worst])} ({aspect[worst]:.1f} "
+        f": 1); smallest side {count(least)}"
+    )
+    effect = (
+        f"square matrices of as many weights would take {percent(abs(lost), sign=False)} of the token time "
+        f"{'less' if lost > 0 else 'more'}"
+    )
     return Finding("G1", bool(aspect[worst] <= 4 and least >= 1024), state, effect, lost)
 
 
@@ -293,13 +254,18 @@ def sparse(case: _Case) -> Finding:
     in_flight = case.tokens * case.plan_value("attention_dp")
     per_expert = in_flight * top_k / experts
     needed = COMPUTE_BOUND_M * experts / top_k
-    state = f"{per_expert:.1f} tokens per expert at EP{case.plan_value('ep')}; compute-bound from {count(needed)} tokens in flight"
+    state = (
+        f"{per_expert:.1f} tokens per expert at EP{case.plan_value('ep')}; compute-bound from {count(needed)} "
+        "tokens in flight"
+    )
     ep = np.asarray(case.cell.deployments.ep)
     without, wide_ = (_most(case, mask) for mask in (ep == 1, ep > 1))
     if without is None or wide_ is None:
         return Finding("G5", None, state, "no plan with and without expert parallelism to compare", None)
     worth = wide_ / without - 1
-    return Finding("G5", bool(worth > 0), state, f"expert parallelism: {percent(worth)} maximum throughput over none", worth)
+    return Finding(
+        "G5", bool(worth > 0), state, f"expert parallelism: {percent(worth)} maximum throughput over none", worth
+    )
 
 
 def regular(case: _Case) -> Finding:
@@ -328,7 +294,10 @@ def decoupled(case: _Case) -> Finding:
     """G7: all plans against those whose attention is sharded like the FFN."""
     d = case.cell.deployments
     coupled = (np.asarray(d.attention_dp) == 1) & (np.asarray(d.kvp) == 1)
-    plan = f"attention TP{case.plan_value('attention_tp')} DP{case.plan_value('attention_dp')}, FFN TP{case.plan_value('ffn_tp')} EP{case.plan_value('ep')}"
+    plan = (
+        f"attention TP{case.plan_value('attention_tp')} DP{case.plan_value('attention_dp')}, FFN "
+        f"TP{case.plan_value('ffn_tp')} EP{case.plan_value('ep')}"
+    )
     tied = serve(
         case.objective, [case.architecture], case.recipe, case.kv, case.cell, coupled, [case.target]
     ).log_throughput[0, 0]

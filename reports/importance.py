@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import optuna
-from optuna.distributions import IntDistribution
+from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import TrialState, create_trial
 
@@ -22,11 +22,11 @@ def importance(run: Any, value: str) -> dict[str, float]:
         Empty where fewer than 50 trials are feasible: too few to tell.
     """
     trials = run.trials[run.trials["feasible"]].drop_duplicates([c for c in run.trials if c.startswith(_PREFIX)])
-    axes = [c for c in trials if c.startswith(_PREFIX) and trials[c].nunique() > 1]
+    axes = [str(c) for c in trials if c.startswith(_PREFIX) and trials[c].nunique() > 1]
     if len(trials) < 50 or not axes:
         return {}
     trials = trials.sample(min(len(trials), MOST_TRIALS), random_state=0)
-    spread = {c: IntDistribution(int(trials[c].min()), int(trials[c].max())) for c in axes}
+    spread: dict[str, BaseDistribution] = {c: IntDistribution(int(trials[c].min()), int(trials[c].max())) for c in axes}
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study()
     study.add_trials(

@@ -12,7 +12,7 @@ from reports.ablation import Ablation, ablation
 from reports.html import Safe, join, tag
 from reports.payload import finite
 from reports.trust import difference_error, points_at, within_error
-from reports.words import count, label, listed, nats, number, percent, seconds, sentence, shape
+from reports.words import count, label, listed, nats, number, percent, records, seconds, sentence, shape
 from spaces.architecture import FIELDS, Architecture
 
 PROXY = "loss is a proxy from published scaling laws"
@@ -105,7 +105,7 @@ def _key(row: dict[str, Any]) -> tuple[str, str, str]:
 def _error_by_design(own: pd.DataFrame, target: float) -> dict[Any, float]:
     best = points_at(own, target)
     errors: dict[Any, float] = {}
-    for row, error in zip(best.to_dict("records"), difference_error(best), strict=True):
+    for row, error in zip(records(best), difference_error(best), strict=True):
         errors[_key(row)] = max(float(error), errors.get(_key(row), 0.0))
     return errors
 
@@ -232,7 +232,8 @@ def _where_not(found: Lead, targets: list[float]) -> list[Any]:
             notes.append(f"at {targets[i]:g} tokens/s/user one of the two has no plan that fast")
         elif within_error(gain, error):
             notes.append(
-                f"at {targets[i]:g} tokens/s/user the difference of {percent(gain)} is within model error (± {percent(error or 0, sign=False)})"
+                f"at {targets[i]:g} tokens/s/user the difference of {percent(gain)} is within model error "
+                f"(± {percent(error or 0, sign=False)})"
             )
         elif gain < 0:
             notes.append(f"at {targets[i]:g} tokens/s/user it is {percent(abs(gain), sign=False)} behind")

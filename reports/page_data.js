@@ -5,17 +5,22 @@ const P = D.points;
 const N = P.design.length;
 const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#6B7280"];
 const PART_COLOURS = ["#0072B2", "#56B4E9", "#009E73", "#E69F00", "#CC79A7", "#9AA4B2"];
-const INK = "#1a2230", BLUE = "#0072B2", ORANGE = "#D55E00";
+const INK = "#1a2230",
+  BLUE = "#0072B2",
+  ORANGE = "#D55E00";
 
 const key = (d) => `${d.id}|${d.recipe}|${d.kv_format}`;
 const DESIGN_AT = new Map(D.designs.map((d, i) => [key(d), i]));
 const formatOf = (d) => `${d.recipe}, KV ${d.kv_format}`;
 const FORMATS = [...new Set(D.designs.map(formatOf))].sort();
-const planField = (name) => { const j = D.plan_fields.indexOf(name); return (i) => D.plans[P.plan[i]][j]; };
+const planField = (name) => {
+  const j = D.plan_fields.indexOf(name);
+  return (i) => D.plans[P.plan[i]][j];
+};
 const PLAN = Object.fromEntries(D.plan_fields.map((name) => [name, planField(name)]));
-const gpusOf = (i) => PLAN.attention_tp(i) * PLAN.attention_dp(i) * PLAN.kvp(i) * PLAN.pp(i)
-  * Math.max(PLAN.decode_replicas(i), 1)
-  + PLAN.prefill_replicas(i) * PLAN.prefill_attention_tp(i) * PLAN.prefill_attention_dp(i) * PLAN.prefill_pp(i);
+const gpusOf = (i) =>
+  PLAN.attention_tp(i) * PLAN.attention_dp(i) * PLAN.kvp(i) * PLAN.pp(i) * Math.max(PLAN.decode_replicas(i), 1) +
+  PLAN.prefill_replicas(i) * PLAN.prefill_attention_tp(i) * PLAN.prefill_attention_dp(i) * PLAN.prefill_pp(i);
 const cellOf = (i) => D.cells[P.cell[i]];
 const designOf = (i) => D.designs[P.design[i]];
 
@@ -25,12 +30,31 @@ const QUANTITIES = {
   tokens_per_s_per_gpu: { name: "tokens/s/GPU", value: (i) => P.tokens_per_s_per_gpu[i], up: true },
   ttft_s: { name: "time to first token, s", value: (i) => P.ttft_s[i], up: false },
   e2e_s: { name: "end-to-end time, s", value: (i) => P.e2e_s[i], up: false },
-  usd_per_million_tokens: { name: "$ per million output tokens", value: (i) => cellOf(i).usd_per_gpu_hour === null ? null : cellOf(i).usd_per_gpu_hour / 3600 * 1e6 / P.tokens_per_s_per_gpu[i], up: false },
-  joules_per_token: { name: "joules per output token", value: (i) => cellOf(i).tdp_w === null ? null : cellOf(i).tdp_w / P.tokens_per_s_per_gpu[i], up: false },
-  tokens_per_s_per_mw: { name: "tokens/s per MW of GPU power", value: (i) => cellOf(i).tdp_w === null ? null : P.tokens_per_s_per_gpu[i] / cellOf(i).tdp_w * 1e6, up: true },
+  usd_per_million_tokens: {
+    name: "$ per million output tokens",
+    value: (i) =>
+      cellOf(i).usd_per_gpu_hour === null
+        ? null
+        : ((cellOf(i).usd_per_gpu_hour / 3600) * 1e6) / P.tokens_per_s_per_gpu[i],
+    up: false,
+  },
+  joules_per_token: {
+    name: "joules per output token",
+    value: (i) => (cellOf(i).tdp_w === null ? null : cellOf(i).tdp_w / P.tokens_per_s_per_gpu[i]),
+    up: false,
+  },
+  tokens_per_s_per_mw: {
+    name: "tokens/s per MW of GPU power",
+    value: (i) => (cellOf(i).tdp_w === null ? null : (P.tokens_per_s_per_gpu[i] / cellOf(i).tdp_w) * 1e6),
+    up: true,
+  },
   memory_gb: { name: "memory, GB per GPU", value: (i) => P.memory_bytes_per_gpu[i] / 1e9, up: false },
   shape_loss: { name: "predicted loss of the shape, nats", value: (i) => designOf(i).shape_loss, up: false },
-  loss: { name: "predicted loss with formats, nats", value: (i) => designOf(i).shape_loss + designOf(i).quant_loss, up: false },
+  loss: {
+    name: "predicted loss with formats, nats",
+    value: (i) => designOf(i).shape_loss + designOf(i).quant_loss,
+    up: false,
+  },
 };
 const available = (q) => N > 0 && QUANTITIES[q].value(0) !== null;
 
@@ -71,16 +95,21 @@ function number(v, digits = 3) {
   if (v === null || v === undefined || !isFinite(v)) return "–";
   if (v === 0) return "0";
   const decimals = Math.max(digits - 1 - Math.floor(Math.log10(Math.abs(v))), 0);
-  return v.toLocaleString("en-US", { minimumFractionDigits: Math.min(decimals, 6), maximumFractionDigits: Math.min(decimals, 6) });
+  return v.toLocaleString("en-US", {
+    minimumFractionDigits: Math.min(decimals, 6),
+    maximumFractionDigits: Math.min(decimals, 6),
+  });
 }
 function percent(f, sign = true) {
   if (f === null || f === undefined || !isFinite(f)) return "–";
-  const points = 100 * f, text = Math.abs(points) >= 9.95 ? Math.abs(points).toFixed(0) : Math.abs(points).toFixed(1);
+  const points = 100 * f,
+    text = Math.abs(points) >= 9.95 ? Math.abs(points).toFixed(0) : Math.abs(points).toFixed(1);
   return (points < 0 && +text !== 0 ? "−" : sign ? "+" : "") + text + " %";
 }
-const seconds = (s) => s < 1 ? `${number(1e3 * s)} ms` : `${number(s)} s`;
+const seconds = (s) => (s < 1 ? `${number(1e3 * s)} ms` : `${number(s)} s`);
 const signed = (v, digits) => (v < 0 && +v.toFixed(digits) !== 0 ? "−" : "+") + Math.abs(v).toFixed(digits);
-const withinError = (gain, error) => gain !== null && error !== null && error !== undefined && Math.abs(Math.log1p(gain)) <= Math.log1p(error);
+const withinError = (gain, error) =>
+  gain !== null && error !== null && error !== undefined && Math.abs(Math.log1p(gain)) <= Math.log1p(error);
 function planText(i) {
   let t = `attention TP${PLAN.attention_tp(i)}`;
   if (PLAN.attention_dp(i) > 1) t += ` DP${PLAN.attention_dp(i)}`;
@@ -88,7 +117,8 @@ function planText(i) {
   t += `, FFN TP${PLAN.ffn_tp(i)}`;
   if (PLAN.ep(i) > 1) t += ` EP${PLAN.ep(i)}`;
   if (PLAN.pp(i) > 1) t += `, PP${PLAN.pp(i)}`;
-  if (PLAN.prefill_replicas(i) > 0) t += `, prefill ${PLAN.prefill_replicas(i)} × TP${PLAN.prefill_attention_tp(i)} DP${PLAN.prefill_attention_dp(i)}`;
+  if (PLAN.prefill_replicas(i) > 0)
+    t += `, prefill ${PLAN.prefill_replicas(i)} × TP${PLAN.prefill_attention_tp(i)} DP${PLAN.prefill_attention_dp(i)}`;
   return t;
 }
 
@@ -107,10 +137,19 @@ function el(name, attributes = {}, ...children) {
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 async function copyText(text, button) {
   const said = button.textContent;
-  try { await navigator.clipboard.writeText(text); }
-  catch (error) { // file:// pages have no clipboard permission in some browsers
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch (error) {
+    // file:// pages have no clipboard permission in some browsers
     const area = el("textarea", { style: "position:fixed;opacity:0" });
-    area.value = text; document.body.append(area); area.select(); document.execCommand("copy"); area.remove();
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
   }
-  button.textContent = "Copied"; setTimeout(() => { button.textContent = said; }, 1200);
+  button.textContent = "Copied";
+  setTimeout(() => {
+    button.textContent = said;
+  }, 1200);
 }

@@ -177,7 +177,7 @@ _JUDGED = (
 
 def _errors(run: Any, targets: list[float]) -> dict[Any, float]:
     """Error of a difference (a fraction) at each design's best point for each target."""
-    result = {}
+    result: dict[Any, float] = {}
     for target in targets:
         best = points_at(run.points[run.points["kind"] == "own"], target)
         for key, error in zip(

@@ -58,8 +58,8 @@ def serve(
     where = objective.cells[0] if cell is None else cell
     wanted = objective.targets if targets is None else np.asarray(targets, dtype=float)
     n = len(architectures)
-    codes = [np.broadcast_to(np.asarray(code), (n,)) for code in (recipe, kv_format)]
-    p = objective.price(stack(list(architectures)), *codes, where)
+    recipes, kv = (np.broadcast_to(np.asarray(code), (n,)) for code in (recipe, kv_format))
+    p = objective.price(stack(list(architectures)), recipes, kv, where)
     eligible = objective.eligible(p) & objective.within_ttft(p)
     if plans is not None:
         eligible = eligible & plans
@@ -67,17 +67,17 @@ def serve(
     values, shortfall = throughput_at_targets(*rates, eligible, wanted, where.steps)
     some = eligible.any(axis=1)
     reached = (shortfall <= 0) & some[:, None]
-    most = [
+    throughput, interactivity = (
         np.where(some, np.where(eligible, value, 0.0).max(axis=1), np.nan)
         for value in (p.tokens_per_s_per_gpu, p.tokens_per_s_per_user)
-    ]
-    return Served(np.where(reached, -values, np.nan), *most, p, eligible)
+    )
+    return Served(np.where(reached, -values, np.nan), throughput, interactivity, p, eligible)
 
 
 def log_gain(
     objective: ServingObjective, architectures: Sequence[Architecture], recipe: Any, kv_format: Any
 ) -> np.ndarray:
-    """(n, targets) log of the gain over the reference under the same formats, over all cells as the study combines them.
+    """(n, targets) log of the gain over the reference under the same formats, cells combined as the study does.
 
     NaN where a design or the reference does not reach a target in some cell.
     """
@@ -85,15 +85,15 @@ def log_gain(
     step = max(2, _CHUNK // plans)
     if len(architectures) > step:
         starts = range(0, len(architectures), step)
-        each = [np.broadcast_to(np.asarray(code), (len(architectures),)) for code in (recipe, kv_format)]
-        rows = [(architectures[i : i + step], *(code[i : i + step] for code in each)) for i in starts]
-        return np.concatenate([log_gain(objective, *row) for row in rows])
+        r, k = (np.broadcast_to(np.asarray(code), (len(architectures),)) for code in (recipe, kv_format))
+        rows = [slice(start, start + step) for start in starts]
+        return np.concatenate([log_gain(objective, architectures[part], r[part], k[part]) for part in rows])
     everyone = [objective.space.reference, *architectures]
-    codes = [
+    recipes, kv = (
         np.concatenate([np.atleast_1d(code)[:1], np.broadcast_to(np.asarray(code), (len(architectures),))])
         for code in (recipe, kv_format)
-    ]
-    parts = np.stack([serve(objective, everyone, *codes, cell).log_throughput for cell in objective.cells])
+    )
+    parts = np.stack([serve(objective, everyone, recipes, kv, cell).log_throughput for cell in objective.cells])
     gains = parts[:, 1:] - parts[:, :1]
     if objective.worst_case:
         return np.asarray(gains.min(axis=0))

@@ -101,11 +101,13 @@ def _core(
         rows = mla == is_mla
         if not rows.any():
             continue
-        pick = [np.broadcast_to(np.asarray(v), mla.shape)[rows] for v in (sequences, context, heads, kv_heads, kv)]
+        m, past, q, g, code = (
+            np.broadcast_to(np.asarray(v), mla.shape)[rows] for v in (sequences, context, heads, kv_heads, kv)
+        )
         one = a.take(rows)
         if is_mla:
             dims = (one.kv_lora_rank, one.qk_rope_head_dim, one.qk_nope_head_dim, one.v_head_dim)
-            seconds[rows] = kernels.mla_decode(gpu, pick[0], pick[1], pick[2], *dims, kv_format=pick[4])
+            seconds[rows] = kernels.mla_decode(gpu, m, past, q, *dims, kv_format=code)
         else:
-            seconds[rows] = kernels.attention_decode(gpu, *pick[:4], one.head_dim, kv_format=pick[4])
+            seconds[rows] = kernels.attention_decode(gpu, m, past, q, g, one.head_dim, kv_format=code)
     return flop / moved, flop / seconds

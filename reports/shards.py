@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from cost_model import Accelerator
-from reports.guidelines import COMPUTE_BOUND_M, linears
+from reports.guidelines import COMPUTE_BOUND_M
+from reports.linears import linears
 from spaces.architecture import Architecture
 from spaces.formats import FORMATS, K_MULTIPLE, N_MULTIPLE
 
@@ -43,7 +44,11 @@ def shards(architecture: Architecture, recipe: int, gpu: Accelerator) -> list[Sh
         if heads % tp:
             continue
         for matrix in linears(architecture, recipe, tp, 1, tp):
-            off = tuple(f"{side} = {value:,} is no multiple of {ALIGNED}" for side, value in (("n", matrix.n), ("k", matrix.k)) if value % ALIGNED)
+            off = tuple(
+                f"{side} = {value:,} is no multiple of {ALIGNED}"
+                for side, value in (("n", matrix.n), ("k", matrix.k))
+                if value % ALIGNED
+            )
             legal = not (matrix.k % int(K_MULTIPLE[matrix.code]) or matrix.n % int(N_MULTIPLE[matrix.code]))
             rows.append(Shard(matrix.name, tp, matrix.n, matrix.k, off, legal, wasted_wave(gpu, matrix.n, matrix.code)))
     return rows
@@ -61,9 +66,17 @@ def wasted_wave(gpu: Accelerator, n: int, code: int, m: int = WAVE_TOKENS) -> fl
 def kv_heads_note(architecture: Architecture) -> dict[str, Any]:
     """Up to which tensor parallelism KV heads are split rather than copied."""
     if bool(np.any(architecture.is_mla)):
-        return {"most_tp": 1, "text": "MLA: every tensor-parallel rank holds the whole latent; split attention by data or KV parallelism"}
+        return {
+            "most_tp": 1,
+            "text": "MLA: every tensor-parallel rank holds the whole latent; split attention by data or KV parallelism",
+        }
     heads = int(np.asarray(architecture.kv_heads))
-    return {"most_tp": heads, "text": f"{heads} KV heads: beyond TP {heads} every further rank holds a copy; use attention data parallelism there"}
+    return {
+        "most_tp": heads,
+        "text": (
+            f"{heads} KV heads: beyond TP {heads} every further rank holds a copy; use attention data parallelism there"
+        ),
+    }
 
 
 def experts_note(architecture: Architecture) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ def by_alignment(
     values = base.as_dict()
     groups: dict[int, list[Architecture]] = {}
     for align in ALIGNMENTS:
-        nearest = int(round(values["hidden"] / align))
+        nearest = round(values["hidden"] / align)
         multiples = [m for m in range(nearest - 3, nearest + 4) if m > 0 and (m % 2 or align == ALIGNMENTS[-1])]
         multiples = sorted(multiples, key=lambda m, a=align: abs(m * a - values["hidden"]))[:4]  # type: ignore[misc]
         found = [variant(values, {"hidden": m * align}, solved, step_of(solved, align)) for m in multiples]

@@ -50,6 +50,11 @@ def listed(values: Iterable[Any]) -> str:
     return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]
 
 
+def records(frame: Any) -> list[dict[str, Any]]:
+    """Rows of a table as dictionaries."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
 def count(value: float) -> str:
     """A whole number with thousands separators."""
     return f"{value:,.0f}"

@@ -9,11 +9,12 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from cost_model import load_accelerator
 from reports.advice import advise, write_advice
 from reports.advice_page import print_advice
-from reports.compare import compare, differences, overlay, read_measured, write_comparison
+from reports.compare import compare, differences, overlay, read_measured
+from reports.compare_page import write_comparison
 from reports.shards import shards, wasted_wave
-from cost_model import load_accelerator
 from spaces import load_architecture
 from spaces.formats import RECIPES
 

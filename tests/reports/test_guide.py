@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from benchmarks.guide import CHECKS, sections
+from benchmarks.guide import check, sections
 
 CLAIMS = [claim for section in sections() for claim in section["claims"]]
 
@@ -23,14 +23,16 @@ def test_all_48_claims_of_the_articles_and_seven_guidelines_are_there():
 def test_every_claim_has_one_answer():
     for claim in CLAIMS:
         assert ("check" in claim) != ("ours" in claim), claim["id"]
-    assert {claim["check"] for claim in CLAIMS if "check" in claim} == set(CHECKS)
+        assert "ours" in claim or callable(check(claim["check"]))
 
 
 @pytest.mark.parametrize(
-    "check",
-    ["amdahl", "tile_efficiency", "wave_efficiency", "two_waves", "ridge", "limit_intensity", "output_writes"]
-    + ["expert_concurrency", "fp8_weights", "decode_intensity", "attention_flops", "prefill_intensity", "kv_copies"],
+    "name",
+    [
+        *("amdahl", "tile_efficiency", "wave_efficiency", "two_waves", "ridge", "limit_intensity", "output_writes"),
+        *("expert_concurrency", "fp8_weights", "decode_intensity", "attention_flops", "prefill_intensity", "kv_copies"),
+    ],
 )
-def test_arithmetic_meets_the_published_number(check):
-    answer = CHECKS[check]()
+def test_arithmetic_meets_the_published_number(name):
+    answer = check(name)()
     assert answer.evidence == "arithmetic" and answer.agrees

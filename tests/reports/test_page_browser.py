@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -162,35 +163,23 @@ def test_csv_has_every_design_shown(opened, small_run):
 
 def test_accessible_names_headings_and_contrast(opened):
     unnamed = opened.evaluate(
-        "[...document.querySelectorAll('button, input, select, a')].filter(n => !(n.textContent.trim() || n.labels && n.labels.length"
+        "[...document.querySelectorAll('button, input, select, a')].filter(n => !(n.textContent.trim() "
+        "|| n.labels && n.labels.length"
         " || n.getAttribute('aria-label'))).map(n => n.outerHTML)"
     )
     assert unnamed == []
     assert opened.evaluate("document.documentElement.lang") == "en"
     assert opened.locator("h1").count() == 1
     assert opened.evaluate(
-        "[...document.querySelectorAll('[id]')].length === new Set([...document.querySelectorAll('[id]')].map(n => n.id)).size"
+        "[...document.querySelectorAll('[id]')].length === new "
+        "Set([...document.querySelectorAll('[id]')].map(n => n.id)).size"
     )
     assert low_contrast(opened) == []
 
 
 def low_contrast(page) -> list:
     """Texts of less than 4.5 : 1 against a plain background (WCAG 2.2 AA); gradients are skipped."""
-    return page.evaluate(
-        """() => {
-        const rgb = (c) => (c.match(/[\\d.]+/g) || []).map(Number);
-        const lum = ([r, g, b]) => [r, g, b].map(v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; }).reduce((s, v, i) => s + v * [.2126, .7152, .0722][i], 0);
-        const back = (n) => { for (; n; n = n.parentElement) { const s = getComputedStyle(n); if (s.backgroundImage !== 'none') return null; const c = rgb(s.backgroundColor); if (c.length < 4 || c[3] > 0) return c; } return [255, 255, 255]; };
-        const bad = [];
-        for (const n of document.querySelectorAll('main *')) {
-          if (n.closest('svg, #chart') || ![...n.childNodes].some(c => c.nodeType === 3 && c.textContent.trim())) continue;
-          const b = back(n); if (!b) continue;
-          const [x, y] = [lum(rgb(getComputedStyle(n).color)), lum(b)], ratio = (Math.max(x, y) + .05) / (Math.min(x, y) + .05);
-          if (ratio < 4.5) bad.push([n.tagName, n.className, n.textContent.slice(0, 40), ratio]);
-        }
-        return bad;
-        }"""
-    )
+    return page.evaluate((Path(__file__).parent / "contrast.js").read_text(encoding="utf-8"))
 
 
 def test_hostile_names_are_shown_and_do_nothing(opened):
