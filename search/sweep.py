@@ -7,7 +7,9 @@ chunk where they were priced, chunks of a round here. Only frontiers are ever ke
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -141,8 +143,20 @@ def executor(workers: int, client: Any) -> Iterator[tuple[Any, int]]:
     if workers == 1:
         yield _Here(), 1
         return
-    with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor(workers, initializer=end_with_parent) as pool:
         yield pool, workers
+
+
+def end_with_parent() -> None:
+    """End this worker when the process that started it does, even by SIGKILL: it would wait for chunks for ever."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def trial_count(scorer: Scorer) -> int:
