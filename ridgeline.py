@@ -5,41 +5,35 @@ The command line (`ridgeline --help`) and the notebook face (`import ridgeline a
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from cost_model import Accelerator, Prediction, load_accelerator, predict
-from cost_model.accelerator import available as available_gpus
-from cost_model.engine import available as available_engines
-from cost_model.fit.own_gpu import calibrate_own
-from cost_model.measure import measure
+from cost_model import Accelerator, Prediction, counts, kernels, load_accelerator, memory, predict, quality
+from reports.compare import compare, read_measured
+from reports.compare_page import write_comparison
 from reports.export import export
+from reports.figures import figure, write_images
+from reports.model_commands import Json, commands
 from reports.page import write_report
-from reports.terminal import frontier_table, prediction_table, readable, report_text, rows_table, summary_table
+from reports.terminal import print_json, readable, report_text, summary_table
 from spaces import (
     Architecture,
     Deployment,
+    DesignSpace,
     Workload,
-    available_models,
     enumerate_deployments,
     load_architecture,
-    load_recipe,
 )
-from spaces.design_space import DesignSpace
-from spaces.formats import FORMATS, RECIPE_ATTENTION, RECIPE_FFN, RECIPES
 from studies.check import check
 from studies.init import init
-from studies.plans import plan_frontier
 from studies.results import Run, load_run
 from studies.run import run
-from studies.study import available_presets, load_study, parse_override
+from studies.study import load_study, parse_override
 from studies.sweep import certificate_text, certify_run, run_sweep
 from studies.sweep import summary as sweep_summary
 from studies.worker import run_worker
@@ -52,13 +46,17 @@ __all__ = [
     "Prediction",
     "Run",
     "Workload",
+    "counts",
     "enumerate_deployments",
     "export",
+    "kernels",
     "load_accelerator",
     "load_architecture",
     "load_run",
     "load_study",
+    "memory",
     "predict",
+    "quality",
     "run",
     "write_report",
 ]
@@ -69,9 +67,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Find the LLM shape that serves best on your GPUs, before you train it.",
 )
+app.add_typer(commands)
 console = Console()
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Run.figure = figure  # type: ignore[attr-defined]  # run.figure(x, y, colour): plots live above studies
 
 
 def main() -> None:
@@ -81,10 +79,6 @@ def main() -> None:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-
-
-def print_json(value: Any) -> None:
-    print(json.dumps(value, allow_nan=False))
 
 
 @app.command("run")
@@ -183,10 +177,36 @@ def worker_command(
 
 
 @app.command("report")
-def report_command(run_dir: Path, as_json: Json = False) -> None:
+def report_command(
+    run_dir: Path,
+    images: Annotated[bool, typer.Option("--images", help="Also write PNG and SVG of the main charts.")] = False,
+    as_json: Json = False,
+) -> None:
     """Write the HTML page of a run again."""
-    page = write_report(load_run(run_dir))
-    print_json({"report": str(page)}) if as_json else console.print(f"[bold]report:[/bold] {page}")
+    result = load_run(run_dir)
+    page = write_report(result)
+    drawn = [str(path) for path in write_images(result, result.path)] if images else []
+    if as_json:
+        print_json({"report": str(page), "images": drawn})
+    else:
+        console.print(f"[bold]report:[/bold] {page}", *drawn)
+
+
+@app.command("compare")
+def compare_command(
+    run_dirs: Annotated[list[Path], typer.Argument(help="Two or more run directories.")],
+    out: Annotated[Path, typer.Option(help="Folder for the HTML page.")],
+    measured: Annotated[Path | None, typer.Option(help="CSV of measured points to lay over.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Put runs side by side: what their studies differ in, and what that changes."""
+    runs = [load_run(path) for path in run_dirs]
+    points = None if measured is None else read_measured(measured)
+    page = write_comparison(runs, out, points)
+    if as_json:
+        print_json({**compare(runs, points), "page": str(page)})
+    else:
+        console.print(f"[bold]comparison:[/bold] {page}")
 
 
 @app.command("show")
@@ -226,153 +246,6 @@ def export_command(
         print_json({"design": identifier, "files": [str(path) for path in files]})
     else:
         console.print(f"{identifier}: " + ", ".join(str(path) for path in files))
-
-
-@app.command("predict")
-def predict_command(
-    model: Annotated[str, typer.Argument(help="Bundled model name or config.json.")],
-    gpu: Annotated[str, typer.Option(help="GPU name or TOML file.")],
-    isl: Annotated[int, typer.Option(help="Prompt tokens.")],
-    osl: Annotated[int, typer.Option(help="Output tokens.")],
-    engine: Annotated[str, typer.Option()] = "trtllm",
-    recipe: Annotated[str | None, typer.Option(help="Number formats; default: the checkpoint's own.")] = None,
-    kv: Annotated[str | None, typer.Option(help="KV-cache format.")] = None,
-    tp: Annotated[int | None, typer.Option(help="Tensor parallelism, as engines spell it.")] = None,
-    ep: Annotated[int | None, typer.Option(help="Expert parallelism inside --tp.")] = None,
-    pp: Annotated[int | None, typer.Option()] = None,
-    attention_tp: Annotated[int | None, typer.Option()] = None,
-    attention_dp: Annotated[int | None, typer.Option()] = None,
-    kvp: Annotated[int | None, typer.Option()] = None,
-    ffn_tp: Annotated[int | None, typer.Option()] = None,
-    gpus: Annotated[int | None, typer.Option(help="Without a plan: at most so many GPUs.")] = None,
-    batch: Annotated[str, typer.Option(help="Sequences in flight per replica, or max.")] = "max",
-    cached: Annotated[int, typer.Option()] = 0,
-    load: Annotated[str, typer.Option(help="closed-loop, static or offline.")] = "closed-loop",
-    draft_tokens: Annotated[int, typer.Option()] = 0,
-    acceptance: Annotated[float, typer.Option()] = 0.0,
-    as_json: Json = False,
-) -> None:
-    """Price one model under a plan; without a plan, price every legal plan and print the frontier."""
-    architecture = load_architecture(model)
-    own_recipe, own_kv = load_recipe(model)
-    recipe, kv = recipe or own_recipe, kv or own_kv or "bf16"
-    accelerator = load_accelerator(gpu, engine=engine)
-    workload = Workload(isl=isl, osl=osl, cached=cached, load=load)
-    decoupled = (attention_tp, attention_dp, kvp, ffn_tp)
-    if all(value is None for value in (tp, ep, pp, *decoupled)) and batch == "max":
-        count = gpus or accelerator.link_domain
-        sizes = [n for n in (1, 2, 4, 8, 16, 32, 64, 72) if n <= count]
-        frame = plan_frontier(architecture, recipe, kv, workload, accelerator, sizes)
-        if as_json:
-            print_json({"model": model, "gpu": gpu, "recipe": recipe, "kv_format": kv, "frontier": records(frame)})
-        else:
-            console.print(frontier_table(f"{model} on {gpu}, {recipe}, KV {kv}, {isl}/{osl}", frame))
-        return
-    if any(value is not None for value in decoupled) and tp is not None:
-        raise ValueError(
-            "--tp is the engines' spelling; do not mix it with --attention-tp, --attention-dp, --kvp, --ffn-tp"
-        )
-    plan = Deployment(
-        attention_tp=attention_tp or tp or 1,
-        attention_dp=attention_dp or 1,
-        kvp=kvp or 1,
-        ffn_tp=ffn_tp,
-        ep=ep or 1,
-        pp=pp or 1,
-        batch=batch_size(batch),
-        draft_tokens=draft_tokens,
-        acceptance=acceptance,
-    )
-    prediction = predict(architecture, recipe, plan, workload, accelerator, kv_format=kv)
-    if as_json:
-        print_json({**vars(prediction), "recipe": recipe, "kv_format": kv, "plan": plan.as_dict()})
-    else:
-        console.print(
-            prediction_table(f"{model} on {prediction.gpus} x {gpu} ({engine}), {recipe}, KV {kv}", prediction)
-        )
-
-
-def batch_size(text: str) -> int | None:
-    if text == "max":
-        return None
-    if not text.isdigit() or int(text) < 1:
-        raise ValueError(f"--batch {text!r}: a whole number >= 1, or max")
-    return int(text)
-
-
-def records(frame: Any) -> list[dict[str, Any]]:
-    """Rows of a table as JSON objects; missing numbers become null."""
-    return json.loads(frame.to_json(orient="records", double_precision=15))
-
-
-def gpu_rows() -> list[dict[str, Any]]:
-    rows = []
-    for name in available_gpus():
-        g = load_accelerator(name, engine="ideal")
-        row = {"name": name, "vendor": g.vendor, "memory_gb": g.memory_bytes / 1e9}
-        row |= {"memory_tb_per_s": g.memory_bytes_per_s / 1e12, "bf16_tflops": g.peak_flops["bf16"] / 1e12}
-        row |= {"formats": " ".join(g.native_formats), "usd_per_gpu_hour": g.usd_per_gpu_hour}
-        rows.append(row)
-    return rows
-
-
-LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
-    "gpus": gpu_rows,
-    "models": lambda: [{"name": name} for name in available_models()],
-    "presets": lambda: [{"name": name} for name in available_presets()],
-    "engines": lambda: [{"name": name} for name in available_engines()],
-    "recipes": lambda: [
-        {"name": name, "attention": FORMATS[RECIPE_ATTENTION[i]], "ffn": FORMATS[RECIPE_FFN[i]]}
-        for i, name in enumerate(RECIPES)
-    ],
-}
-
-
-@app.command("measure")
-def measure_command(out: Annotated[Path, typer.Option(help="Empty directory for the measured CSV files.")]) -> None:
-    """Time this machine's GPU over the grid that `calibrate` reads."""
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("measure")
-
-        def show(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, description=what)
-
-        counts = measure(out, progress=show)
-    console.print(f"{out}: {readable(counts)}")
-
-
-@app.command("calibrate")
-def calibrate_command(
-    data: Annotated[Path, typer.Argument(help="Directory of measured CSV files.")],
-    base: Annotated[str, typer.Option(help="GPU whose data sheet and other constants are kept.")],
-    out: Annotated[Path, typer.Option(help="The .toml to write; every --gpu takes it.")],
-    as_json: Json = False,
-) -> None:
-    """Fit kernel constants to a machine's own measurements."""
-    fits = calibrate_own(data, base, out)
-    if as_json:
-        print_json({"path": str(out), "fits": fits})
-        return
-    console.print(
-        rows_table([{"constants of": key, **{k: str(v) for k, v in fit.items()}} for key, fit in fits.items()])
-    )
-    console.print(f"[bold]{out}[/bold]: use it as --gpu {out}")
-
-
-@app.command("list")
-def list_command(
-    what: Annotated[str, typer.Argument(help="gpus, models, presets, engines or recipes.")], as_json: Json = False
-) -> None:
-    """List what the tool knows by name."""
-    if what not in LISTS:
-        raise ValueError(f"list {what!r}: valid: {', '.join(LISTS)}")
-    rows = LISTS[what]()
-    if as_json:
-        print_json(rows)
-        return
-    console.print(rows_table(rows))
 
 
 if __name__ == "__main__":

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from rich.table import Table
 
 from cost_model import Prediction
 from studies.results import Run
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on standard output; NaN and infinity are refused."""
+    print(json.dumps(value, allow_nan=False))
 
 
 def summary_table(result: Run) -> Table:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pandas as pd
 
+from search.checkpoint import restored
 from search.objective import ServingObjective
 from spaces.architecture import FIELDS
 from spaces.deployment import FIELDS as PLAN_FIELDS
@@ -106,6 +108,17 @@ class Run:
     @property
     def targets(self) -> list[float]:
         return list(self.meta["interactivity_targets"])
+
+    def optuna_study(self) -> optuna.Study:
+        """The search's Optuna study, rebuilt in memory, for Optuna's own plots and importances.
+
+        Raises:
+            ValueError: the space was enumerated, so there are no trials.
+        """
+        arrays = self.directory.read_arrays("checkpoint")
+        if arrays is None:
+            raise ValueError(f"{self.path}: the space was enumerated; there is no Optuna study")
+        return restored(self.objective, arrays).study
 
     def summary(self) -> dict[str, Any]:
         """What the run found, JSON-able: the best design at each interactivity target and its gain."""
