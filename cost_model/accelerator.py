@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from cost_model.constants import Calibration, load_calibration
+from cost_model.data_file import LONGEST_NAME, check_constants, check_number, check_text, read_toml
 from cost_model.engine import Engine, load_engine
 from spaces.formats import COMPUTE, FORMATS, WEIGHT_ONLY
 
@@ -105,13 +105,11 @@ def load_accelerator(name: str | Path, engine: str = "trtllm", **overrides: Any)
         ValueError: unknown name, unreadable file, or unknown, missing or out-of-range key.
     """
     path = accelerator_path(name)
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not a TOML file: {error}") from error
-    data.update(overrides)
+    data = {**read_toml(path), **overrides}
     custom_calibration = data.pop("calibration", None)  # a calibrated file carries its own constants
     facts = _checked(data, path)
+    if custom_calibration is not None:
+        check_constants(f"{path}: calibration", custom_calibration, load_calibration("", "", "trtllm").entries)
     running = load_engine(engine, facts["generation"], path.stem)
     return Accelerator(
         **facts,
@@ -153,19 +151,27 @@ def _checked(data: dict[str, Any], path: Path) -> dict[str, Any]:
     data.setdefault("price_source", "")
     missing = _KEYS - set(data)
     if missing:
-        raise ValueError(f"{path}: missing key {sorted(missing)[0]!r}")
+        raise ValueError(f"{path}: missing key {sorted(missing)[0]!r}; valid: {', '.join(sorted(_KEYS))}")
     for key in _NUMBERS:
-        value = data[key]
         least = 0 if key in ("compute_capability", "l2_bytes", "link_bytes_per_s", "nic_bytes_per_s") else 1
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
-            raise ValueError(f"{path}: {key} = {value!r}: must be a finite number >= {least}")
+        check_number(f"{path}: {key}", data[key], least, whole=key in ("sm_count", "link_domain"))
     for key in ("tdp_w", "usd_per_gpu_hour"):
-        value = data[key]
-        if value is not None and not (isinstance(value, int | float) and 0 < value < float("inf")):
-            raise ValueError(f"{path}: {key} = {value!r}: must be a positive number, or left out where unknown")
+        if data[key] is not None:  # left out where unknown
+            check_number(f"{path}: {key}", data[key], 1e-6, 1e9)
+    for key in ("name", "vendor", "generation"):
+        check_text(f"{path}: {key}", data[key], longest=LONGEST_NAME)
+    check_text(f"{path}: price_source", data["price_source"], empty=True)
+    if not isinstance(data["provenance"], dict):
+        raise ValueError(f"{path}: provenance = {data['provenance']!r:.60}: must be a table with at least a source")
     peaks = data["peak_flops"]
-    if not isinstance(peaks, dict) or "bf16" not in peaks or any(not value > 0 for value in peaks.values()):
-        raise ValueError(f"{path}: peak_flops: a table of positive FLOP/s with at least bf16")
+    if not isinstance(peaks, dict) or "bf16" not in peaks:
+        raise ValueError(f"{path}: peak_flops = {peaks!r:.60}: must be a table of FLOP/s with at least bf16")
+    for kind, flops in peaks.items():
+        check_number(f"{path}: peak_flops.{kind}", flops, 1)
+    if not isinstance(data["native_formats"], list):
+        raise ValueError(
+            f"{path}: native_formats = {data['native_formats']!r:.60}: must be a list of {', '.join(FORMATS)}"
+        )
     for name in data["native_formats"]:
         if name not in FORMATS:
             raise ValueError(f"{path}: native_formats: unknown format {name!r}; valid: {', '.join(FORMATS)}")

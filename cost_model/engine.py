@@ -16,7 +16,6 @@ Fitted tables carry source, rows and errors under [fit]; benchmarks/calibrate_en
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass, field, fields
 from datetime import date
 from functools import cache, cached_property
@@ -25,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from spaces.formats import FORMATS, RECIPE_FFN, WEIGHT_BYTES, recipe_code
+from cost_model.data_file import LONGEST_NAME, check_number, check_text, read_toml, shown
+from spaces.formats import FORMATS, KV_FORMATS, RECIPE_FFN, WEIGHT_BYTES, recipe_code
 
 _DIRECTORY = Path(__file__).parent / "engines"
 
@@ -106,6 +106,20 @@ class Engine:
 
 CONSTANTS = tuple(f.name for f in fields(Engine) if f.name != "fit")
 BY_FORMAT = ("linear_factor", "experts_factor")
+_TABLES = ("generation", "gpu", "release", "fit")
+_TEXTS = ("name", "version", "date", "note")
+_WHOLE = ("prefill_chunk", "tokens_per_block")
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "kernels": ("ideal", "sglang", "trtllm", "vllm"),
+    "all_reduce_launch": ("graph", "eager"),
+    "quantised_kv_format": KV_FORMATS,
+    "windowed_kv": (True, False),
+    "mixed_steps": (True, False),
+}
+# by the last word of a constant's name: least and most
+_RANGES = {"s": (-1.0, 60.0), "factor": (0.01, 100.0), "fraction": (0.01, 1.0), "bytes": (0.0, 1e13)}
+_RANGES |= {"chunk": (1, 2**24), "block": (1, 2**16)}
+_DATE = re.compile(r"\d{4}(-\d\d){0,2}")
 
 
 def available() -> tuple[str, ...]:
@@ -122,38 +136,96 @@ def load_engine(name: str | Path, generation: str = "", gpu: str = "") -> Engine
             or the newest; `note` says so.
         generation, gpu: of the GPU, for constants that depend on it.
     Raises:
-        ValueError: unknown engine, or an unknown or missing key.
+        ValueError: unknown engine, or a key that is unknown, missing or has no possible value.
     """
     base, _, asked = str(name).partition(":")
     path = Path(base) if base.endswith(".toml") else _DIRECTORY / f"{base}.toml"
     if not path.is_file():
         raise ValueError(f"unknown engine {base!r}; valid: {', '.join(available())}, or a path to a .toml file")
-    data = _read(path)
-    values = {key: value for key, value in data.items() if key not in ("generation", "gpu", "release", "fit")}
-    own = dict(data.get("gpu", {}).get(gpu, {}))
-    fit = {**data.get("fit", {}), **own.pop("fit", {})}
-    for refined in (data.get("generation", {}).get(generation, {}), own):
-        _refine(values, refined)
-    releases = [row for row in data.get("release", []) if gpu in row["gpu"]]
-    values |= _released(releases, gpu, asked)
-    for name_ in BY_FORMAT:
-        table = values.get(name_, {})
-        values[name_] = np.array([table.get(form, table.get("other", 1.0)) for form in FORMATS])
-    wrong = sorted((set(values) ^ set(CONSTANTS)) - {"note"})
-    if wrong:
-        raise ValueError(f"{path}: key {wrong[0]!r} is {'unknown' if wrong[0] in values else 'missing'}")
+    data = _bundled(path) if path.parent == _DIRECTORY else read_toml(path)
+    return _engine(path, data, generation, gpu, asked)
+
+
+def _engine(path: Path, data: dict[str, Any], generation: str, gpu: str, asked: str) -> Engine:
+    """The engine of a file's tables, on a GPU and in the release asked for."""
+    values = {key: value for key, value in data.items() if key not in _TABLES}
+    own = dict(_table(path, data, "gpu", gpu))
+    fit = {**_table(path, data, "fit"), **own.pop("fit", {})}
+    for refined in (_table(path, data, "generation", generation), own):
+        _refine(path, values, refined)
+    values |= _released([row for row in _releases(path, data) if gpu in row["gpu"]], gpu, asked)
+    _check(path, values)
+    for name in BY_FORMAT:
+        values[name] = np.array([values[name].get(form, values[name].get("other", 1.0)) for form in FORMATS])
     return Engine(**values, fit=fit)
 
 
 @cache
-def _read(path: Path) -> dict[str, Any]:
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+def _bundled(path: Path) -> dict[str, Any]:
+    return read_toml(path)
 
 
-def _refine(values: dict[str, Any], refined: dict[str, Any]) -> None:
+def _table(path: Path, data: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """The table at the end of the keys, empty where it is absent."""
+    for number, key in enumerate(keys):
+        data = data.get(key, {})
+        if not isinstance(data, dict):
+            raise ValueError(f"{path}: {'.'.join(keys[: number + 1])} = {shown(data)}: must be a table")
+    return data
+
+
+def _releases(path: Path, data: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = data.get("release", [])
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
+        where = f"{path}: release.{number}"
+        if not isinstance(row, dict) or row.keys() != {"version", "date", "gpu"}:
+            raise ValueError(f"{where} = {shown(row)}: must be a [[release]] table of version, date and gpu")
+        check_text(f"{where}.version", row["version"], empty=True, longest=LONGEST_NAME)
+        if not isinstance(row["date"], str) or not _DATE.fullmatch(row["date"]):
+            raise ValueError(f"{where}.date = {shown(row['date'])}: must be a date such as 2026-03 or 2026-03-01")
+        for gpu in _table(path, row, "gpu"):
+            _table(path, row, "gpu", gpu)
+    return rows
+
+
+def _check(path: Path, values: dict[str, Any]) -> None:
+    """Every constant is there and can be true.
+
+    Raises:
+        ValueError: naming the first that is not, with what is valid.
+    """
+    wrong = sorted((set(values) ^ set(CONSTANTS)) - {"note"})
+    if wrong:
+        kind = "unknown" if wrong[0] in values else "missing"
+        raise ValueError(f"{path}: {kind} key {wrong[0]!r}; valid: {', '.join(CONSTANTS)}")
+    for name, value in values.items():
+        where = f"{path}: {name}"
+        if name in _CHOICES:
+            _check_choice(where, value, _CHOICES[name])
+        elif name in BY_FORMAT:
+            for form, factor in _table(path, values, name).items():
+                _check_choice(f"{where} of", form, (*FORMATS, "other"))
+                check_number(f"{where}.{form}", factor, *_RANGES["factor"])
+        elif name == "fused_quantisation":
+            if not isinstance(value, list):
+                raise ValueError(f"{where} = {shown(value)}: must be a list of {', '.join(FORMATS)}")
+            for form in value:
+                _check_choice(where, form, FORMATS)
+        elif name in _TEXTS:
+            check_text(where, value, empty=True)
+        else:
+            check_number(where, value, *_RANGES[name.rpartition("_")[2]], whole=name in _WHOLE)
+
+
+def _check_choice(where: str, value: Any, valid: tuple[Any, ...]) -> None:
+    if not any(type(value) is type(one) and value == one for one in valid):
+        raise ValueError(f"{where} = {shown(value)}: valid: {', '.join(str(one).lower() for one in valid)}")
+
+
+def _refine(path: Path, values: dict[str, Any], refined: dict[str, Any]) -> None:
     """Replace constants; tables by format entry by entry."""
     for name, value in refined.items():
-        values[name] = {**values.get(name, {}), **value} if name in BY_FORMAT else value
+        values[name] = {**_table(path, values, name), **_table(path, refined, name)} if name in BY_FORMAT else value
 
 
 def _released(releases: list[dict[str, Any]], gpu: str, asked: str) -> dict[str, Any]:
@@ -161,7 +233,7 @@ def _released(releases: list[dict[str, Any]], gpu: str, asked: str) -> dict[str,
     if not releases:
         return {"note": f"no dated constants on this GPU: release {asked!r} not told apart"} if asked else {}
     version, _, day = asked.partition("@")
-    if re.fullmatch(r"\d{4}(-\d\d){0,2}", version):
+    if _DATE.fullmatch(version):
         version, day = "", version
     named = [row for row in releases if row["version"] and row["version"] in version]
     ordered = sorted(releases, key=lambda row: row["date"])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from cost_model.accelerator import accelerator_path, load_accelerator
+from cost_model.data_file import read_toml
 from cost_model.fit.calibrate import calibrate, write_constants
 from cost_model.fit.common import GPUS, load
 from cost_model.fit.ops import OPS
@@ -31,7 +31,7 @@ def calibrate_own(data: Path, base: str, out: Path, name: str | None = None) -> 
     if out.suffix != ".toml":
         raise ValueError(f"--out {out}: must end in .toml")
     gpu = load_accelerator(base)
-    facts = tomllib.loads(accelerator_path(base).read_text(encoding="utf-8"))
+    facts = read_toml(accelerator_path(base))
     fitted: dict[str, Any] = {}
     for op in OPS:
         rows = load(op, data, system=_ONE_MACHINE) if data.is_dir() else None
