@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cost_model.accelerator import Accelerator
-from cost_model.kernels.routing import RankLoad, busiest_rank, row_tiles
+from cost_model.kernels.routing import RankLoad, busiest_rank
 from spaces.formats import ACTIVATION_BYTES, FORMATS, WEIGHT_BYTES, format_code
 
 TILE_ROWS = (32.0, 128.0)
@@ -49,7 +49,7 @@ def experts(
     tokens, hidden, top_k = (np.asarray(value, dtype=float) for value in (tokens, hidden, top_k))
     width = np.asarray(expert_ffn, dtype=float) / tp
     up = width * (1.0 + np.asarray(gated, dtype=float))
-    load = busiest_rank(tokens, experts, top_k, ep, skew)
+    load = busiest_rank(tokens, experts, top_k, ep, skew, TILE_ROWS)
     carried = np.where(gpu.native, ACTIVATION_BYTES, 2.0)[form]
     # permuted input read, written and quantised; FC1 output written and read; FC2 input; output written, gathered
     passes = hidden * (6.0 + 2.0 * carried) + 4.0 * up + 2.0 * width * carried
@@ -62,14 +62,13 @@ def _grouped_gemms(gpu: Accelerator, c: Any, form: Any, load: RankLoad, hidden: 
     """Seconds of FC1 and FC2: per GEMM the root sum of squares of tile waves and weight streaming."""
     rate = c.compute_efficiency * gpu.format_flops[form] / gpu.sm_count
     streamed = load.activated * (WEIGHT_BYTES[form] / (c.memory_efficiency * gpu.memory_bytes_per_s))
-    best = None
-    for rows in TILE_ROWS:
-        tiles = row_tiles(load, rows) / gpu.sm_count
-        flops = 2.0 * rows * TILE_COLUMNS / rate
-        total = 0.0
-        for columns, depth in ((up, hidden), (hidden, width)):
-            math = np.ceil(tiles * np.ceil(columns / TILE_COLUMNS)) * (c.wave_s + flops * depth)
-            memory = streamed * (columns * depth)
-            total = total + np.sqrt(math * math + memory * memory)
-        best = total if best is None else np.minimum(best, total)
-    return best
+    tiles = [count * (1.0 / gpu.sm_count) for count in load.tiles]
+    totals = [0.0] * len(TILE_ROWS)
+    for columns, depth in ((up, hidden), (hidden, width)):
+        memory = streamed * (columns * depth)
+        memory *= memory
+        across = np.ceil(columns / TILE_COLUMNS)
+        for i, rows in enumerate(TILE_ROWS):
+            math = np.ceil(tiles[i] * across) * (c.wave_s + 2.0 * rows * TILE_COLUMNS / rate * depth)
+            totals[i] = totals[i] + np.sqrt(math * math + memory)
+    return np.minimum(*totals)

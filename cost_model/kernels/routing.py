@@ -15,6 +15,8 @@ error 2.7 % of the busiest rank's pairs, 0.7 % of its activated experts, 3.3 % o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,15 +32,12 @@ class RankLoad(NamedTuple):
 
     Attributes:
         assignments: (token, expert) pairs that it computes. activated: experts whose weights it reads.
-        log_hottest: log of the tokens of its most popular expert. log_span: log of the ratio of its most to its
-        least popular activated expert. even: all its activated experts hold the same number of tokens.
+        tiles: for each tile height asked for, the row tiles that its experts fill: the sum of ceil(tokens / height).
     """
 
     assignments: Any
     activated: Any
-    log_hottest: Any
-    log_span: Any
-    even: Any
+    tiles: tuple[Any, ...]
 
 
 def skew_code(value: Any) -> Any:
@@ -60,52 +59,53 @@ def activated_experts(tokens: Any, experts: Any, top_k: Any, skew: Any = "random
     return busiest_rank(tokens, experts, top_k, 1, skew).activated
 
 
-def busiest_rank(tokens: Any, experts: Any, top_k: Any, ep: Any, skew: Any) -> RankLoad:
+def busiest_rank(
+    tokens: Any, experts: Any, top_k: Any, ep: Any, skew: Any, tile_rows: tuple[float, ...] = ()
+) -> RankLoad:
     """Load of the rank that receives most, `tokens` entering an expert-parallel group of `ep` ranks.
 
     Raises:
         ValueError: unknown skew.
     """
-    chosen = skew_code(skew)
-    tokens, experts, top_k, ep = (np.asarray(value, dtype=float) for value in (tokens, experts, top_k, ep))
-    if np.ndim(chosen) == 0:
-        return _LOADS[int(chosen)](tokens, experts, top_k, ep)
-    loads = [load(tokens, experts, top_k, ep) for load in _LOADS]
-    return RankLoad(*(np.choose(chosen, np.broadcast_arrays(*parts)) for parts in zip(*loads, strict=True)))
+    chosen = np.asarray(skew_code(skew))
+    group = [np.asarray(value, dtype=float) for value in (tokens, experts, top_k, ep)]
+    if chosen.ndim == 0:
+        assignments, activated, *tiles = _per_layer(_LOADS[int(chosen)], *group, tile_rows)
+    else:
+        present = np.unique(chosen)
+        loads = [_per_layer(_LOADS[one], *group, tile_rows) for one in present]
+        pick = [chosen == one for one in present]
+        assignments, activated, *tiles = (np.select(pick, parts) for parts in zip(*loads, strict=True))
+    return RankLoad(assignments, activated, tuple(tiles))
 
 
-def row_tiles(load: RankLoad, tile: float) -> Any:
-    """M tiles of `tile` rows that the rank's experts fill: the sum over its experts of ceil(tokens / tile).
-
-    Exact where all experts hold the same number. For a power law the sum over tile boundaries j of the number of
-    experts above j x tile is replaced by its integral (Euler-Maclaurin), popularity being about log-uniform.
-    """
-    assignments, activated = load.assignments, load.activated
-    if np.all(load.even):
-        return activated * np.ceil(assignments / (activated * tile) - 1e-9)
-    log_ratio = load.log_hottest - np.log(tile)
-    above = np.clip(log_ratio / load.log_span, 0.0, 1.0)  # share of the activated experts that fill a tile
-    below = np.minimum(1.0 / load.log_span, 1.0 - above)  # mean filling of the others
-    extra = assignments / tile - activated * (0.5 * above + below)
-    uneven = activated + np.maximum(extra, 0.0) * (log_ratio > 0.0)
-    if not np.any(load.even):
-        return uneven
-    return np.where(load.even, activated * np.ceil(assignments / (activated * tile) - 1e-9), uneven)
+def _per_layer(load: _Load, tokens: Any, experts: Any, top_k: Any, ep: Any, tile_rows: tuple[float, ...]) -> list[Any]:
+    """`load` once per distinct layer where designs lie along axis 0 and plans along axis 1: few of them differ."""
+    shape = np.broadcast_shapes(experts.shape, top_k.shape)
+    if len(shape) != 2 or shape[1] != 1 or any(v.ndim == 2 and v.shape[0] != 1 for v in (tokens, ep)):
+        return load(tokens, experts, top_k, ep, tile_rows)
+    pairs = np.concatenate([np.broadcast_to(value, shape) for value in (experts, top_k)], axis=1)
+    layers, row = np.unique(pairs, axis=0, return_inverse=True)
+    return [part[row.ravel()] for part in load(tokens, layers[:, :1], layers[:, 1:], ep, tile_rows)]
 
 
-def _balanced(tokens: Any, experts: Any, top_k: Any, ep: Any) -> RankLoad:
-    assignments = np.maximum(tokens * top_k / ep, 1.0)
-    return RankLoad(assignments, np.minimum(experts / ep, assignments), 0.0, 1.0, True)
+def _balanced(tokens: Any, experts: Any, top_k: Any, ep: Any, tile_rows: tuple[float, ...]) -> list[Any]:
+    assignments = np.maximum(tokens * (top_k / ep), 1.0)
+    activated = np.minimum(experts / ep, assignments)
+    each = assignments / activated - 1e-9
+    return [assignments, activated, *(activated * np.ceil(each * (1.0 / rows)) for rows in tile_rows)]
 
 
-def _random(tokens: Any, experts: Any, top_k: Any, ep: Any) -> RankLoad:
+def _random(tokens: Any, experts: Any, top_k: Any, ep: Any, tile_rows: tuple[float, ...]) -> list[Any]:
     """Uniform routing: the largest of `ep` nearly Gaussian loads, and the coupon collector inside that rank."""
     mean = tokens * top_k / ep
     spread = np.sqrt(2.0 * np.log(ep) * (1.0 - 1.0 / ep) * mean)
-    assignments = np.clip(mean + spread, 1.0, tokens * np.minimum(top_k, experts / ep))
+    assignments = np.minimum(np.maximum(mean + spread, 1.0), tokens * np.minimum(top_k, experts / ep))
     picked = np.minimum(assignments * ep / (tokens * experts), 1.0)  # chance that a token picks a given local expert
     activated = experts / ep * (1.0 - (1.0 - picked) ** tokens)
-    return RankLoad(assignments, np.clip(activated, 1.0, assignments), 50.0, 1.0, False)  # half a tile of padding each
+    activated = np.minimum(np.maximum(activated, 1.0), assignments)
+    padded = (np.maximum(assignments / rows + 0.5 * activated, activated) for rows in tile_rows)  # half a tile each
+    return [assignments, activated, *padded]
 
 
 class _Quantiles(NamedTuple):
@@ -121,7 +121,9 @@ _LAW_101 = _Quantiles(1.01, 0.505, 0.183, 0.25)
 _LAW_12 = _Quantiles(1.2, 0.46, 0.17, 0.2)
 
 
-def _power_law(tokens: Any, experts: Any, top_k: Any, ep: Any, law: _Quantiles) -> RankLoad:
+def _power_law(
+    tokens: Any, experts: Any, top_k: Any, ep: Any, tile_rows: tuple[float, ...], law: _Quantiles
+) -> list[Any]:
     log_tokens = np.log(tokens)
     log_pairs = log_tokens + np.log(top_k / experts)  # pairs per expert
     per_expert = tokens * (top_k / experts)
@@ -145,7 +147,21 @@ def _power_law(tokens: Any, experts: Any, top_k: Any, ep: Any, law: _Quantiles) 
 
     log_hottest = np.minimum(log_pairs + np.log(imbalance) + log_span - log_mean, log_tokens)
     log_range = np.minimum(log_span, np.maximum(log_hottest, 0.0) + np.log(2.0))  # from half a token up
-    return RankLoad(assignments, activated, log_hottest, log_range, False)
+    tiles = (_row_tiles(assignments, activated, log_hottest, 1.0 / log_range, rows) for rows in tile_rows)
+    return [assignments, activated, *tiles]
+
+
+def _row_tiles(assignments: Any, activated: Any, log_hottest: Any, density: Any, rows: float) -> Any:
+    """Sum of ceil(tokens / rows) over experts whose tokens are about log-uniform below the hottest one's.
+
+    The sum over tile boundaries j of the number of experts above j x rows is replaced by its integral
+    (Euler-Maclaurin). `density`: share of the activated experts per unit of log(tokens).
+    """
+    log_ratio = np.maximum(log_hottest - np.log(rows), 0.0)
+    above = np.minimum(log_ratio * density, 1.0)  # share of the activated experts that fill a tile
+    below = np.minimum(density, 1.0 - above)  # mean filling of the others
+    extra = assignments * (1.0 / rows) - activated * (0.5 * above + below)
+    return activated + np.maximum(extra, 0.0) * (log_ratio > 0.0)
 
 
 def _moments(log_span: Any, law: _Quantiles) -> tuple[Any, Any, Any]:
@@ -177,9 +193,5 @@ def _imbalance(variance: Any, per_expert: Any, experts: Any, top_k: Any, ep: Any
     return np.maximum(raw / np.sqrt(np.sqrt(1.0 + square * square)), 1.0)
 
 
-_LOADS = (
-    _balanced,
-    lambda *group: _power_law(*group, _LAW_101),
-    lambda *group: _power_law(*group, _LAW_12),
-    _random,
-)
+_Load = Callable[..., list[Any]]
+_LOADS: tuple[_Load, ...] = (_balanced, partial(_power_law, law=_LAW_101), partial(_power_law, law=_LAW_12), _random)
