@@ -29,7 +29,7 @@ PHASES = {
 }
 START = {
     "latency_s": 1e-5,
-    "rank_s": 2e-7,
+    "rank_doubling_s": 1e-6,
     "floor_s": 5e-6,
     "link_efficiency": 0.65,
     "congestion": 0.02,
@@ -37,7 +37,7 @@ START = {
 }
 BOUNDS = {
     "latency_s": (0.0, 4e-4),
-    "rank_s": (0.0, 2e-6),
+    "rank_doubling_s": (0.0, 1e-5),
     "floor_s": (0.0, 4e-4),
     "token_s": (0.0, 3e-7),
     "link_efficiency": (0.02, 1.0),
@@ -99,14 +99,14 @@ def fit(gpu: Accelerator, rows: Columns) -> Constants:
 def _free(key: str, one_group_size: bool) -> tuple[dict[str, float], dict[str, float]]:
     """(start of the constants to fit, the constants left at a value) of an entry."""
     if key.endswith("/prepare"):
-        return {"latency_s": 1e-5, "rank_s": 2e-7, "token_s": 7e-9}, dict(PREPARE)
+        return {"latency_s": 1e-5, "rank_doubling_s": 1e-6, "token_s": 7e-9}, dict(PREPARE)
     start, fixed = dict(START), {}
     if key.startswith("deepep-ht"):
         start["token_s"] = 1e-8  # shows where hidden sizes differ
     else:
         fixed["token_s"] = 0.0
     if one_group_size:  # which cannot tell these from the others
-        fixed |= {"rank_s": 0.0, "congestion": 0.0}
+        fixed |= {"rank_doubling_s": 0.0, "congestion": 0.0}
         start = {name: value for name, value in start.items() if name not in fixed}
     return start, fixed
 

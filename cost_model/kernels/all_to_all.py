@@ -61,14 +61,21 @@ def all_to_all(
     c = gpu.calibration.at("all_to_all", key, KEYS)
     tokens, ep = np.asarray(tokens, dtype=float), np.asarray(ep, dtype=float)
     domains = np.maximum(np.ceil(ep / domain_gpus(gpu)), nodes)
-    far = np.where(domains > 1.0, (1.0 - 1.0 / domains) * ep / np.maximum(ep - 1.0, 1.0), 0.0)  # of remote copies
+    apart = bool(np.any(domains > 1.0))
+    far = (1.0 - 1.0 / domains) * ep / np.maximum(ep - 1.0, 1.0) if apart else 0.0  # share of the remote copies
+    doublings = np.log2(ep)
     vectors = tokens * hidden * _PAYLOAD[step, form]
-    remote = vectors * _copies(kernel, np.minimum(top_k, experts), ep) * (1.0 - 1.0 / ep)
-    link = remote * (1.0 - far) * (1.0 + c.congestion * np.log2(ep)) / c.link_efficiency
-    link = link / (gpu.link_bytes_per_s or np.inf)
-    near = vectors * top_k / (c.local_efficiency * gpu.memory_bytes_per_s)
-    busy = np.maximum(np.sqrt(link * link + near * near), c.floor_s) + _network(gpu, remote * far, domains)
-    return np.where(ep > 1.0, c.latency_s + c.rank_s * ep + tokens * c.token_s + busy, 0.0)
+    remote = _copies(kernel, np.minimum(top_k, experts), ep) * (1.0 - 1.0 / ep)
+    link_rate = c.link_efficiency * (gpu.link_bytes_per_s or np.inf)
+    link = vectors * (remote * (1.0 - far) * (1.0 + c.congestion * doublings) / link_rate)
+    near = vectors * (top_k / (c.local_efficiency * gpu.memory_bytes_per_s))
+    busy = np.maximum(np.sqrt(link * link + near * near), c.floor_s)
+    started = c.latency_s + c.rank_doubling_s * doublings
+    if apart:  # the network works beside the link
+        latency, rate = _network(gpu)
+        busy = np.maximum(busy, vectors * remote * far / rate)
+        started = started + np.where(domains > 1.0, latency, 0.0)
+    return np.where(ep > 1.0, started + tokens * c.token_s + busy, 0.0)
 
 
 def _copies(kernel: Any, top_k: Any, ep: Any) -> Any:
@@ -84,10 +91,9 @@ def _copies(kernel: Any, top_k: Any, ep: Any) -> Any:
     return np.where(kernel == BACKENDS.index("deepep-ll"), top_k, np.where(kernel < 2, balanced, uniform))
 
 
-def _network(gpu: Accelerator, moved: Any, domains: Any) -> Any:
+def _network(gpu: Accelerator) -> tuple[float, float]:
+    """(latency, achieved bytes/s) of one GPU's network card."""
     if not gpu.nic_bytes_per_s:
-        if np.any(domains > 1.0):
-            raise ValueError(f"{gpu.name} has no network: ep must fit in one link domain of {domain_gpus(gpu)} GPUs")
-        return 0.0
+        raise ValueError(f"{gpu.name} has no network: ep must fit in one link domain of {domain_gpus(gpu)} GPUs")
     c = gpu.calibration.at("network", "nccl")
-    return np.where(domains > 1.0, c.latency_s, 0.0) + moved / (c.network_efficiency * gpu.nic_bytes_per_s)
+    return c.latency_s, c.network_efficiency * gpu.nic_bytes_per_s
