@@ -25,7 +25,7 @@ def calibrate(op: Op, gpu: Accelerator, rows: Columns, source: str, date: str) -
     Returns:
         (constants, rows used in the fit).
     """
-    kept_back = held_out(rows["group"])
+    kept_back = held_out(rows.get("holdout", rows["group"]))
     used = select(rows, ~kept_back)
     fitted = op.fit(gpu, used)
     for name, keys in fitted.items():

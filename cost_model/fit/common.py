@@ -14,6 +14,7 @@ defines one `Op` per line of the error table and `cost_model/fit/ops.py` lists i
   table, e.g. "experts balanced"), `gpu` (our name), `backend`, `format`, `calibrated` (the operation in the calibration
   file) and `key` (its key there), `group` (string; whole groups are held out, named by shape alone so that a shape is
   held out on every GPU), `seconds`.
+  A further column `holdout` makes groups of equal value share their side of the split (shapes to be compared).
 - `fit` sees the rows of ONE gpu and backend, held-out groups already removed, and a gpu whose constants are those now
   on disk; trial constants go in through `gpu.with_constants(op, key, values)`. It returns {operation: {key:
   constants}}. The harness adds each entry's fit record (errors and 80 % band on the held-out rows whose

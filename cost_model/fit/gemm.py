@@ -48,7 +48,9 @@ BOUNDS = {
     "serial_k_s": (0.0, 2e-9),
     "prologue_k": (0.0, 4000.0),
     "wave_quantisation": (0.0, 1.0),
+    "panel_quantisation": (0.0, 1.0),
     "split_k_s": (0.0, 100e-6),
+    "split_k_bytes": (0.0, 160.0),
     "throttle": (0.0, 0.5),
     "l2_hit": (0.0, 1.0),
     "l2_share": (0.05, 0.5),
@@ -64,7 +66,9 @@ START = {
     "serial_k_s": 1e-10,
     "prologue_k": 150.0,
     "wave_quantisation": 0.3,
-    "split_k_s": 4e-6,
+    "panel_quantisation": 0.1,
+    "split_k_s": 3e-6,
+    "split_k_bytes": 20.0,
     "throttle": 0.1,
     "l2_hit": 0.5,
     "l2_share": 0.1,
@@ -90,7 +94,8 @@ def prepare(file: str, raw: Columns) -> Columns:
     padded = block | (vllm & hopper & (form == "fp8") & (m > VLLM_FP8_ANY_M))
     keep &= ~padded | (m % 4 == 0)
     keep &= ~(block & vllm) | (raw["latency_us"] > VLLM_FP8_BLOCK_FLOOR_US)
-    return table(raw, keep, op="gemm", format=form, calibrated="gemm", key=form, group=joined(n, k), m=m, n=n, k=k)
+    shape = {"m": m, "n": n, "k": k, "group": joined(n, k), "holdout": n * k}  # equal weight counts are compared
+    return table(raw, keep, op="gemm", format=form, calibrated="gemm", key=form, **shape)
 
 
 def predict(gpu: Accelerator, rows: Columns) -> np.ndarray:
@@ -139,7 +144,7 @@ def _fit_format(gpu: Accelerator, form: str, rows: Columns, bf16: dict[str, floa
 
     weights = group_weights(rows["group"])
     tuned = fit_constants(
-        trial, rows["seconds"], start, BOUNDS, weights, scale=0.04, starts=3, pull=FEW_ROWS_PULL if few else 0.0
+        trial, rows["seconds"], start, BOUNDS, weights, scale=0.04, starts=2, pull=FEW_ROWS_PULL if few else 0.0
     )
     return fixed | tuned
 

@@ -1,8 +1,15 @@
-"""How far a kernel's predicted time may be from the true one, from the calibration's fit records."""
+"""How far a kernel's predicted time, and a predicted difference between two shapes, may be from the truth."""
 
 from __future__ import annotations
 
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
 from cost_model.accelerator import Accelerator
+
+_SHAPE_GAIN = Path(__file__).parent.parent / "calibration" / "shape_gain.toml"
 
 
 def error_band(gpu: Accelerator, op: str, key: str) -> tuple[float, float, str]:
@@ -18,3 +25,22 @@ def error_band(gpu: Accelerator, op: str, key: str) -> tuple[float, float, str]:
     """
     fit = gpu.calibration.fit(op, key)
     return fit["error_low"], fit["error_high"], fit["evidence"]
+
+
+def difference_error(gpu: Accelerator, format: str) -> float:
+    """Relative error that 80 % of predicted latency ratios between two GEMM shapes of equal weight count stay within.
+
+    A gain smaller than this is within the model's error of a difference. Measured on held-out pairs by
+    benchmarks/shape_gain.py; a GPU or format without pairs takes the largest error known for its format, or of all.
+    """
+    table = _shape_gain()
+    measured = {(name, key): row["p80"] for name, rows in table.items() for key, row in rows.items()}
+    if (gpu.name, format) in measured:
+        return measured[gpu.name, format]
+    return max([error for (_, key), error in measured.items() if key == format] or measured.values())
+
+
+@cache
+def _shape_gain() -> dict[str, dict[str, Any]]:
+    table = tomllib.loads(_SHAPE_GAIN.read_text(encoding="utf-8"))
+    return {name: rows for name, rows in table.items() if isinstance(rows, dict)}

@@ -2,13 +2,13 @@
 
     seconds = overhead + serial_k k + padding + core + quantisation
     core    = (math^4 + 2 exposure (math memory)^2 + memory^4)^(1/4)       roofline with a rounded ridge
-    math    = min(quantised waves x tile time, waves x tile time + split_k)
+    math    = min(quantised waves x tile time, waves x tile time + splitting k)
     memory  = (read x, read W, write y) / (efficiency x bandwidth)
 
 Math is counted in output tiles of tile_m x tile_n, each 2 tile_m tile_n (k + prologue_k) FLOPs on one SM: filling the
 pipeline and writing the tile out cost as much as prologue_k more elements of k. Tiles run in waves of one per SM;
 libraries that schedule in fractions of a tile feel only part of the last wave (wave_quantisation 1 = whole waves).
-With fewer tiles than SMs (small n, tall k) the product can be split along k, at the cost of a reduction (split_k_s).
+With fewer tiles than SMs (small n, tall k) the product can be split along k, at the cost of adding partial sums.
 Tile quantisation: NVIDIA DU-09799-001; wave quantisation and K, N saturation: NVIDIA's co-design post of 2026-07;
 split-K and K-prologue terms and the values of all constants come from the measured tables (cost_model/fit/gemm.py).
 """
@@ -28,6 +28,7 @@ DEQUANTISED = FORMATS.index("int4")  # whose constants every dequantised format 
 _ALL = np.arange(len(FORMATS))
 MEASURED_MULTIPLE = 256  # every measured N and K of at least 512 is a multiple of this
 ALIGNED_ELEMENTS = 8  # rows of 16 bytes in bf16: what asynchronous copies to shared memory need
+PANEL_COLUMNS = 64  # of W that one SM streams at a time
 THROTTLE_ONSET_S = 3e-4  # products longer than this lose clock to the power limit
 RAMP_ROWS = 128.0  # rows at which the quantisation kernel has its full fixed cost
 
@@ -132,14 +133,19 @@ def _math_seconds(gpu: Accelerator, constants: Any, batch: Any, m: Any, n: Any, 
     tile_seconds = per_k * (k + constants.prologue_k)
     waves = batch * np.ceil(m / constants.tile_m) * np.ceil(n / constants.tile_n) / gpu.sm_count
     quantised = waves + constants.wave_quantisation * (np.ceil(waves) - waves)
-    math = np.minimum(np.maximum(quantised, 1.0) * tile_seconds, waves * tile_seconds + constants.split_k_s)
+    # partial sums of a split product go through memory
+    split = constants.split_k_s + batch * m * (n * (constants.split_k_bytes / gpu.memory_bytes_per_s))
+    math = np.minimum(np.maximum(quantised, 1.0) * tile_seconds, waves * tile_seconds + split)
     return math * (1 + constants.throttle * math / (math + THROTTLE_ONSET_S))
 
 
 def _memory_seconds(
     gpu: Accelerator, constants: Any, batch: Any, m: Any, n: Any, k: Any, code: Any, out: Any, warm_l2: bool
 ) -> Any:
-    weights = WEIGHT_BYTES[code] * n * k
+    # a last wave of weight panels that does not fill the SMs leaves bandwidth unused (never more than half of it)
+    wave = PANEL_COLUMNS * gpu.sm_count
+    streamed = np.minimum(np.ceil(n / wave) * wave, 2 * n)
+    weights = WEIGHT_BYTES[code] * k * (n + constants.panel_quantisation * (streamed - n))
     if warm_l2:
         # all of the weights stay in L2 up to a share of it, none from twice that on
         cached = np.clip(2 - batch * weights / (constants.l2_share * gpu.l2_bytes), 0.0, 1.0)

@@ -1,0 +1,126 @@
+"""Error of a difference between shapes: `python benchmarks/shape_gain.py DATA_DIR [--json] [--write]`.
+
+What a search sells is that one shape is faster than another of the same size. Pairs of measured GEMMs with equal m and
+equal weight count (n k equal, aspect differing), of the same GPU, format and engine, are compared: measured latency
+ratio against predicted ratio. Only pairs of which neither group was used in the fit count. Per GPU and format: pairs,
+median and 80 % quantile of the ratio's relative error, and how often the sign is right where the measured ratio
+differs from one by more than 5 %. Targets: median at most 4 %, sign right in at least 95 %.
+--write stores the table in cost_model/calibration/shape_gain.toml, which reports read to grey out gains that are
+smaller than the model's error of a difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.calibrate import CALIBRATION, read_groups  # noqa: E402
+from cost_model.accelerator import load_accelerator  # noqa: E402
+from cost_model.fit.calibrate import locked  # noqa: E402
+from cost_model.fit.common import Columns, load, partitions, select  # noqa: E402
+from cost_model.fit.gemm import GEMM  # noqa: E402
+
+MEDIAN_TARGET, SIGN_TARGET = 0.04, 0.95
+NOTICEABLE = 0.05  # a measured difference below this has no sign
+
+
+def gains(directory: Path, seen: bool = False) -> list[dict[str, Any]]:
+    """One line per GPU, format and engine; with `seen`, pairs of fitted groups count too."""
+    rows = load(GEMM, directory)
+    if rows is None:
+        return []
+    fitted = read_groups().get("gemm", {})
+    lines = []
+    for (gpu, form, backend), own in partitions(rows, "gpu", "format", "backend"):
+        if not seen:
+            own = select(own, ~np.isin(own["group"], fitted.get(f"{gpu}|{backend}|{form}", [])))
+        first, second = pairs(own)
+        if not len(first):
+            continue
+        predicted = GEMM.predict(load_accelerator(gpu, engine=backend), own)
+        line = {"gpu": gpu, "format": form, "backend": backend}
+        lines.append(line | compared(own["seconds"], predicted, first, second))
+    return lines
+
+
+def pairs(rows: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """Indices of rows with equal m and n k but another aspect, each pair once."""
+    m, n, k = rows["m"], rows["n"], rows["k"]
+    first, second = np.nonzero((m[:, None] == m) & ((n * k)[:, None] == n * k) & (n[:, None] < n))
+    return first, second
+
+
+def compared(measured: np.ndarray, predicted: np.ndarray, first: np.ndarray, second: np.ndarray) -> dict[str, Any]:
+    true, ours = measured[first] / measured[second], predicted[first] / predicted[second]
+    error = np.abs(ours / true - 1)
+    clear = np.abs(true - 1) > NOTICEABLE
+    right = (ours > 1) == (true > 1)
+    return {
+        "pairs": len(true),
+        "median": round(float(np.median(error)), 4),
+        "p80": round(float(np.quantile(error, 0.8)), 4),
+        "clear_pairs": int(clear.sum()),
+        "sign_right": round(float(right[clear].mean()), 4) if clear.any() else None,
+    }
+
+
+def total(lines: list[dict[str, Any]]) -> str:
+    """Medians over lines, weighted by pairs, and the overall share of right signs."""
+    weight = np.array([line["pairs"] for line in lines], dtype=float)
+    clear = np.array([line["clear_pairs"] for line in lines], dtype=float)
+    right = np.array([line["sign_right"] or 0.0 for line in lines])
+    median = float(weight @ [line["median"] for line in lines] / weight.sum())
+    return f"all: {int(weight.sum())} pairs, mean of medians {median:.1%}, sign right {float(clear @ right / clear.sum()):.1%}"
+
+
+def write(lines: list[dict[str, Any]]) -> None:
+    import tomli_w
+
+    tables: dict[str, Any] = {
+        "source": "benchmarks/shape_gain.py, groups not used in the fit",
+        "date": str(date.today()),
+    }
+    for line in lines:
+        if line["backend"] == "trtllm":
+            kept = {name: line[name] for name in ("pairs", "median", "p80", "sign_right") if line[name] is not None}
+            tables.setdefault(line["gpu"], {})[line["format"]] = kept
+    with locked(CALIBRATION):
+        (CALIBRATION / "shape_gain.toml").write_text(tomli_w.dumps(tables), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--seen", action="store_true", help="count pairs of fitted groups too")
+    parser.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    lines = gains(arguments.data, arguments.seen)
+    if arguments.write:
+        write(lines)
+    if arguments.json:
+        print(json.dumps(lines, indent=1))
+        return
+    print(f"{'gpu':13}{'format':11}{'backend':9}{'pairs':>7}{'median':>8}{'p80':>8}{'clear':>7}{'sign right':>12}")
+    for line in lines:
+        sign = "-" if line["sign_right"] is None else f"{line['sign_right']:.1%}"
+        late = line["median"] > MEDIAN_TARGET or (line["sign_right"] or 1.0) < SIGN_TARGET
+        print(
+            f"{line['gpu']:13}{line['format']:11}{line['backend']:9}{line['pairs']:7}{line['median']:8.1%}"
+            f"{line['p80']:8.1%}{line['clear_pairs']:7}{sign:>12}" + ("  MISSED" if late else "")
+        )
+    if lines:
+        print(total(lines))
+
+
+if __name__ == "__main__":
+    main()
