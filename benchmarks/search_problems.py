@@ -92,38 +92,38 @@ def study(name: str, workers: int) -> Problem:
     exact = with_design(objective, merge([result.frontier], objective.objectives))
     frame = own_points(objective, reference_set(objective))
     reference = {o.name: frame[o.name].to_numpy() for o in objective.objectives}
-    plans = len(np.asarray(objective.cells[0].deployments.batch))
-    shape = (*objective.space.shape, plans)
+    shape = (*objective.space.shape, objective.cells[0].size)
     return Problem(Path(name).stem, objective, exact, result, reference, shape, flat_objective(objective))
 
 
 def flat_objective(objective: ServingObjective) -> Flat:
-    """Pairs of the first cell: a deployment whose batch memory decides is priced in a call of its own."""
+    """Pairs of the first cell, whose plans are aggregated; each part of the plans is priced in a call of its own."""
     cell = objective.cells[0]
-    free = np.isin(np.arange(len(np.asarray(cell.deployments.batch))), cell.by_batch[1])
 
     def flat(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         proposals = objective.space.decode(rows[:, :-1])
         loss = objective.losses(proposals.architecture, proposals.recipe, proposals.kv_format)
         violation = proposals.violation + objective.loss_excess(loss).clip(min=0).sum(axis=1)
         losses = np.zeros((len(rows), len(objective.objectives)))
-        for chosen in (np.flatnonzero((violation <= 0) & (free[rows[:, -1]] == kind)) for kind in (False, True)):
+        for part in cell.parts:
+            chosen = np.flatnonzero((violation <= 0) & np.isin(rows[:, -1], part))
             if not len(chosen):
                 continue
+            pairs = chosen[:, None]  # (n, 1): a column of pairs, not a product of designs and plans
             prediction = predict(
-                proposals.architecture.take(chosen),
-                proposals.recipe[chosen],
-                cell.deployments.take(rows[chosen, -1]),
+                proposals.architecture.take(pairs),
+                proposals.recipe[pairs],
+                cell.deployments.take(rows[pairs, -1]),
                 cell.workload,
                 cell.gpu,
-                proposals.kv_format[chosen],
+                proposals.kv_format[pairs],
                 objective.skew,
             )
             usable = objective.eligible(prediction) & objective.within_ttft(prediction)
-            violation[chosen] = np.where(usable, 0.0, 1.0)
+            violation[chosen] = np.where(usable[:, 0], 0.0, 1.0)
             shape_loss = np.asarray(loss.shape_loss)[chosen]
             for i, o in enumerate(objective.objectives):
-                values = shape_loss if o.name == "shape_loss" else getattr(prediction, o.name)
+                values = shape_loss if o.name == "shape_loss" else getattr(prediction, o.name)[:, 0]
                 losses[chosen, i] = o.loss_values(values)
         return losses, violation
 
