@@ -11,6 +11,7 @@ from cost_model.fit.collectives import widened
 from cost_model.fit.common import Columns, Constants, Op, fit_constants, joined, partitions, renamed, table
 from cost_model.kernels.all_to_all import all_to_all
 
+DIMENSIONS = ("tokens", "hidden", "top_k", "experts", "ep", "phase", "format")
 BACKENDS = {
     "NVLinkOneSided": "nvlink-one-sided",
     "NVLinkTwoSided": "nvlink-two-sided",
@@ -57,10 +58,6 @@ def prepare(file: str, raw: Columns) -> Columns:
     form = renamed(raw["dtype"], FORMATS, "dtype")
     keep = np.isin(backend, list(BACKENDS.values()))
     step = np.where(phase == "dispatch", np.char.add("dispatch/", form), phase)
-    dims = {name: raw[name] for name in ("hidden", "topk", "experts")} | {
-        "tokens": raw["num_tokens"],
-        "ep": raw["ep_size"],
-    }
     return table(
         raw,
         keep,
@@ -68,16 +65,19 @@ def prepare(file: str, raw: Columns) -> Columns:
         format=form,
         calibrated="all_to_all",
         key=np.char.add(np.char.add(backend, "/"), step),
-        group=joined(dims["hidden"], dims["topk"], dims["experts"], dims["tokens"]),
+        group=joined(raw["hidden"], raw["topk"], raw["experts"], raw["num_tokens"]),
+        tokens=raw["num_tokens"],
+        hidden=raw["hidden"],
+        top_k=raw["topk"],
+        experts=raw["experts"],
+        ep=raw["ep_size"],
         phase=phase,
         kernel=backend,
-        **dims,
     )
 
 
 def predict(gpu: Accelerator, rows: Columns) -> np.ndarray:
-    dims = (rows[name] for name in ("tokens", "hidden", "topk", "experts", "ep"))
-    return all_to_all(gpu, *dims, phase=rows["phase"], format=rows["format"], backend=rows["kernel"])
+    return all_to_all(gpu, **{name: rows[name] for name in DIMENSIONS}, backend=rows["kernel"])
 
 
 def fit(gpu: Accelerator, rows: Columns) -> Constants:

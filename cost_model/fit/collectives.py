@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,7 @@ def fit(gpu: Accelerator, rows: Columns) -> Constants:
     return fitted
 
 
-def _protocols(gpu: Accelerator, op: str, key: str, rows: Columns, fixed: dict[str, float]) -> dict[str, float]:
+def _protocols(gpu: Accelerator, op: str, key: str, rows: Columns, fixed: dict[str, float]) -> dict[str, Any]:
     """Best of several starts: where one protocol hands over to the next makes the loss multi-modal."""
     trial_gpu = gpu.with_constants(op, key, fixed)
     starts = []
@@ -135,7 +136,7 @@ HALF_BOUNDS = BOUNDS | {"latency_s": (0.0, 3e-5), "rank_s": (0.0, 5e-6), "quick_
 HALF_BOUNDS["ring_small_group"] = (0.0, 2.0)
 
 
-def _half(gpu: Accelerator, op: str, key: str, rows: Columns) -> dict[str, float]:
+def _half(gpu: Accelerator, op: str, key: str, rows: Columns) -> dict[str, Any]:
     fixed = {"host_contention": 0.0}
     start = HALF_START | ({"host_contention": 2.0} if gpu.link_domain == 1 else {})
     trial_gpu = gpu.with_constants(op, key, fixed)

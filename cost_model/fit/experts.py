@@ -22,6 +22,7 @@ from cost_model.fit.common import (
 )
 from cost_model.kernels.experts import experts
 
+DIMENSIONS = ("tokens", "hidden", "expert_ffn", "experts", "top_k", "tp", "ep", "gated")
 BLACKWELL = ("b200_sxm", "gb200", "b300_sxm", "gb300")
 START = {
     "overhead_s": 2.2e-5,
@@ -70,9 +71,7 @@ def predict(gpu: Accelerator, rows: Columns) -> np.ndarray:
     seconds = np.empty(len(rows["seconds"]))
     for (form, skew), _ in partitions(rows, "format", "skew"):
         own = (rows["format"] == form) & (rows["skew"] == skew)
-        dims = {name: rows[name][own] for name in ("tokens", "hidden", "expert_ffn", "experts", "top_k")}
-        plan = {name: rows[name][own] for name in ("tp", "ep", "gated")}
-        seconds[own] = experts(gpu, *dims.values(), form, **plan, skew=skew)
+        seconds[own] = experts(gpu, **{name: rows[name][own] for name in DIMENSIONS}, format=form, skew=skew)
     return seconds
 
 

@@ -38,21 +38,28 @@ def all_reduce(gpu: Accelerator, message_bytes: Any, ranks: Any, launch: Any = "
     if np.any(local > c.own_ranks):  # beyond one tray of an NVL72 rack engines switch to another kernel
         wide = _all_reduce_inside(gpu, gpu.calibration.at("all_reduce", "wide"), size, local)
         inside = np.where(local > c.own_ranks, np.maximum(wide, c.launch_floor_s), inside)
-    return np.where(local > 1.0, inside, 0.0) + 2.0 * _between(gpu, size / local, domains)
+    return _joined(gpu, inside, local, 2.0 * size, domains)
 
 
 def _all_reduce_inside(gpu: Accelerator, c: Any, size: Any, ranks: Any) -> Any:
-    link = (gpu.link_bytes_per_s or np.inf) / (1.0 + c.host_contention * np.maximum(ranks - 2.0, 0.0))
-    wire = size / link
-    pushed = np.maximum(
-        (ranks - 1.0) / c.one_shot_efficiency * wire, c.one_shot_hidden_s
-    )  # small ones hide in the latency
-    one_shot = c.one_shot_s + c.one_shot_rank_s * ranks + pushed
-    share = 2.0 * (ranks - 1.0) / ranks
-    two_shot = c.two_shot_s + c.two_shot_rank_s * ranks + share / c.two_shot_efficiency * wire
-    ring = share * (1.0 + c.ring_small_group / ranks) / c.ring_efficiency
-    bulk = c.bulk_s + c.bulk_rank_s * ranks + np.minimum(ring, 1.0 / c.switch_efficiency) * wire
+    byte = _seconds_per_byte(gpu, c, ranks)
+    inverse = 1.0 / ranks
+    share = 2.0 - 2.0 * inverse
+    ring = share * (1.0 + c.ring_small_group * inverse) / c.ring_efficiency
+    pushed = size * ((ranks - 1.0) * (byte / c.one_shot_efficiency))
+    one_shot = np.maximum(pushed, c.one_shot_hidden_s)  # small messages hide in the latency
+    one_shot = one_shot + (c.one_shot_s + c.one_shot_rank_s * ranks)
+    two_shot = size * (share * (byte / c.two_shot_efficiency)) + (c.two_shot_s + c.two_shot_rank_s * ranks)
+    bulk = size * (np.minimum(ring, 1.0 / c.switch_efficiency) * byte) + (c.bulk_s + c.bulk_rank_s * ranks)
     return np.maximum(np.minimum(np.minimum(one_shot, two_shot), bulk), c.launch_floor_s)
+
+
+def _seconds_per_byte(gpu: Accelerator, c: Any, ranks: Any) -> Any:
+    """Of the scale-up link; where there is none, the ranks of a host crowd its PCIe."""
+    byte = 1.0 / gpu.link_bytes_per_s if gpu.link_bytes_per_s else 0.0
+    if not np.any(c.host_contention):
+        return byte
+    return byte * (1.0 + c.host_contention * np.maximum(ranks - 2.0, 0.0))
 
 
 def all_gather(gpu: Accelerator, message_bytes: Any, ranks: Any, launch: Any = "graph") -> Any:
@@ -104,17 +111,25 @@ def _half(gpu: Accelerator, op: str, message_bytes: Any, ranks: Any, launch: Any
     c = gpu.calibration.at(op, "nccl")
     size, ranks = np.asarray(message_bytes, dtype=float), np.asarray(ranks, dtype=float)
     local, domains = split(gpu, ranks)
-    link = (gpu.link_bytes_per_s or np.inf) / (1.0 + c.host_contention * np.maximum(local - 2.0, 0.0))
-    wire = (local - 1.0) / local * size / link
-    quick = c.latency_s + c.rank_s * local + wire / c.quick_efficiency
-    bulk = c.bulk_s + c.bulk_rank_s * local + (1.0 + c.ring_small_group / local) / c.ring_efficiency * wire
-    return np.where(local > 1.0, np.minimum(quick, bulk), 0.0) + _between(gpu, size / local, domains)
+    inverse = 1.0 / local
+    share = (1.0 - inverse) * _seconds_per_byte(gpu, c, local)
+    quick = size * (share / c.quick_efficiency) + (c.latency_s + c.rank_s * local)
+    bulk = size * (share * (1.0 + c.ring_small_group * inverse) / c.ring_efficiency)
+    bulk = bulk + (c.bulk_s + c.bulk_rank_s * local)
+    return _joined(gpu, np.minimum(quick, bulk), local, size, domains)
 
 
-def _between(gpu: Accelerator, size: Any, domains: Any) -> Any:
-    """Half an all-reduce of `size` bytes between domains: recursive halving (Thakur et al. 2005) over the network."""
-    c = gpu.calibration.at("network", "nccl")
-    return np.log2(domains) * c.latency_s + _wire(gpu, (domains - 1.0) / domains * size, domains)
+def _joined(gpu: Accelerator, inside: Any, local: Any, size: Any, domains: Any) -> Any:
+    """Seconds inside a domain, and those between domains: recursive halving (Thakur et al. 2005) over the network.
+
+    Each GPU carries its own share of `size`, twice the message where it is reduced and then gathered.
+    """
+    inside = np.where(local > 1.0, inside, 0.0)
+    if not np.any(domains > 1.0):
+        return inside
+    steps = size / local * ((domains - 1.0) / domains)
+    latency = gpu.calibration.at("network", "nccl").latency_s
+    return inside + np.log2(domains) * latency + _wire(gpu, steps, domains)
 
 
 def _wire(gpu: Accelerator, size: Any, domains: Any) -> Any:

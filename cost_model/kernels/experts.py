@@ -63,7 +63,7 @@ def _grouped_gemms(gpu: Accelerator, c: Any, form: Any, load: RankLoad, hidden: 
     rate = c.compute_efficiency * gpu.format_flops[form] / gpu.sm_count
     streamed = load.activated * (WEIGHT_BYTES[form] / (c.memory_efficiency * gpu.memory_bytes_per_s))
     tiles = [count * (1.0 / gpu.sm_count) for count in load.tiles]
-    totals = [0.0] * len(TILE_ROWS)
+    totals: list[Any] = [0.0 for _ in TILE_ROWS]
     for columns, depth in ((up, hidden), (hidden, width)):
         memory = streamed * (columns * depth)
         memory *= memory
@@ -71,4 +71,4 @@ def _grouped_gemms(gpu: Accelerator, c: Any, form: Any, load: RankLoad, hidden: 
         for i, rows in enumerate(TILE_ROWS):
             math = np.ceil(tiles[i] * across) * (c.wave_s + 2.0 * rows * TILE_COLUMNS / rate * depth)
             totals[i] = totals[i] + np.sqrt(math * math + memory)
-    return np.minimum(*totals)
+    return np.minimum(totals[0], totals[1])

@@ -68,12 +68,12 @@ def busiest_rank(
         ValueError: unknown skew.
     """
     chosen = np.asarray(skew_code(skew))
-    group = [np.asarray(value, dtype=float) for value in (tokens, experts, top_k, ep)]
+    tokens, experts, top_k, ep = (np.asarray(value, dtype=float) for value in (tokens, experts, top_k, ep))
     if chosen.ndim == 0:
-        assignments, activated, *tiles = _per_layer(_LOADS[int(chosen)], *group, tile_rows)
+        assignments, activated, *tiles = _per_layer(_LOADS[int(chosen)], tokens, experts, top_k, ep, tile_rows)
     else:
         present = np.unique(chosen)
-        loads = [_per_layer(_LOADS[one], *group, tile_rows) for one in present]
+        loads = [_per_layer(_LOADS[one], tokens, experts, top_k, ep, tile_rows) for one in present]
         pick = [chosen == one for one in present]
         assignments, activated, *tiles = (np.select(pick, parts) for parts in zip(*loads, strict=True))
     return RankLoad(assignments, activated, tuple(tiles))
