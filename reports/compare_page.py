@@ -66,7 +66,7 @@ def comparison_page(runs: Sequence[Any], result: dict[str, Any], measured: pd.Da
     )
     script = Safe(
         "const data = JSON.parse(document.getElementById('data').textContent); Plotly.newPlot('chart', "
-        "data.traces, data.layout, {responsive: true, displaylogo: false}).then(() => "
+        "data.traces, data.layout, {responsive: true, displaylogo: false, displayModeBar: false}).then(() => "
         "{ document.documentElement.dataset.ready = 1; });"
     )
     body = join(
@@ -162,7 +162,7 @@ def _chart_section(result: dict[str, Any]) -> Safe:
         note,
         tag(
             "div",
-            tag("div", id="chart", role="img", aria_label="Frontiers of the runs; the tables hold the same data"),
+            tag("div", id="chart", role="group", aria_label="Frontiers of the runs; the tables hold the same data"),
             class_="plot-side",
         ),
     )

@@ -9,7 +9,7 @@ from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import TrialState, create_trial
 
-MOST_TRIALS = 2_000
+MOST_TRIALS = 500
 _PREFIX, _VALUE = "axis_", "value_"
 
 

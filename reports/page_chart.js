@@ -1,5 +1,5 @@
 // The frontier plot: recomputed for every pair of axes over the points of this page.
-const MOST_CLOUD = 3500; // faint points drawn: enough to show where the space is, few enough to stay quick
+const MOST_CLOUD = 2500; // faint points drawn: enough to show where the space is, few enough to stay quick
 
 function inView(i) {
   return P.cell[i] === state.cell && (state.format === "all" || formatOf(designOf(i)) === shownFormat());

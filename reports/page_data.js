@@ -18,9 +18,7 @@ const planField = (name) => {
   return (i) => D.plans[P.plan[i]][j];
 };
 const PLAN = Object.fromEntries(D.plan_fields.map((name) => [name, planField(name)]));
-const gpusOf = (i) =>
-  PLAN.attention_tp(i) * PLAN.attention_dp(i) * PLAN.kvp(i) * PLAN.pp(i) * Math.max(PLAN.decode_replicas(i), 1) +
-  PLAN.prefill_replicas(i) * PLAN.prefill_attention_tp(i) * PLAN.prefill_attention_dp(i) * PLAN.prefill_pp(i);
+const gpusOf = (i) => P.gpus[i];
 const cellOf = (i) => D.cells[P.cell[i]];
 const designOf = (i) => D.designs[P.design[i]];
 
@@ -91,14 +89,16 @@ for (const list of OWN.values()) list.sort((a, b) => P.tpot_s[b] - P.tpot_s[a]);
 const ownPoints = (design, cell) => OWN.get(design + "/" + cell) || [];
 const referenceFor = (d) => DESIGN_AT.get(`reference|${D.designs[d].recipe}|${D.designs[d].kv_format}`);
 
+// one formatter per number of decimals: making one costs far more than using it
+const FORMATTERS = [0, 1, 2, 3, 4, 5, 6].map(
+  (digits) => new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }),
+);
+const whole = (v) => FORMATTERS[0].format(v);
 function number(v, digits = 3) {
   if (v === null || v === undefined || !isFinite(v)) return "–";
   if (v === 0) return "0";
   const decimals = Math.max(digits - 1 - Math.floor(Math.log10(Math.abs(v))), 0);
-  return v.toLocaleString("en-US", {
-    minimumFractionDigits: Math.min(decimals, 6),
-    maximumFractionDigits: Math.min(decimals, 6),
-  });
+  return FORMATTERS[Math.min(decimals, 6)].format(v);
 }
 function percent(f, sign = true) {
   if (f === null || f === undefined || !isFinite(f)) return "–";

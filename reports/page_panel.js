@@ -141,7 +141,7 @@ function drawPanel() {
           el(
             "tr",
             {},
-            el("th", {}, ""),
+            el("th", {}, "field"),
             el("th", { class_: "number" }, "this"),
             el("th", { class_: "number" }, D.reference),
           ),

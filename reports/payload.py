@@ -14,7 +14,7 @@ import pandas as pd
 from reports.accuracy import published_accuracy
 from reports.roofline import OPERATIONS, roofline
 from reports.trust import difference_error, points_at
-from reports.words import label, shape
+from reports.words import label, records, shape
 from spaces.architecture import FIELDS as SHAPE_FIELDS
 from spaces.deployment import FIELDS as PLAN_FIELDS
 from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, RECIPES
@@ -55,6 +55,7 @@ def payload(run: Any) -> dict[str, Any]:
         "cell": [cells.index(key) for key in points[["gpu", "workload"]].itertuples(index=False, name=None)],
         "plan": plan_of.tolist(),
         "batch": points["batch"].astype(int).tolist(),
+        "gpus": points["gpus"].astype(int).tolist(),
         "regime": regime_of.tolist(),
         "evidence": evidence_of.tolist(),
         "own": (points["kind"] == "own").astype(int).tolist(),
@@ -143,17 +144,19 @@ def _leading_designs(run: Any, most: int = 100) -> set[str]:
 
 def _designs(run: Any, keys: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
     """One entry per design under one recipe and KV format; `listed` ones are in the table."""
-    fields = points.drop_duplicates(["design", *_TEXT]).set_index(["design", *_TEXT])
-    listed = run.designs.set_index(["design", *_TEXT])
+    fields, listed = (
+        {(row["design"], row["recipe"], row["kv_format"]): row for row in records(table)}
+        for table in (points.drop_duplicates(["design", *_TEXT]), run.designs)
+    )
     targets = [float(t) for t in run.meta["interactivity_targets"]]
     errors = _errors(run, targets)
     entries = []
     for key in keys.itertuples(index=False, name=None):
-        row = listed.loc[key] if key in listed.index else fields.loc[key]
+        row = listed[key] if key in listed else fields[key]
         values = {name: int(row[name]) for name in SHAPE_FIELDS}
         entry = {"id": key[0], "recipe": key[1], "kv_format": key[2], "shape": shape(values), "fields": values}
         entry |= {name: finite(row[name]) for name in ("shape_loss", "quant_loss")}
-        if key in listed.index:
+        if key in listed:
             entry |= {name: finite(row[name]) for name in _JUDGED}
             entry["limits_touched"] = str(row["limits_touched"])
             entry["inside_envelope"] = bool(row["inside_envelope"])

@@ -212,7 +212,12 @@ def quadrant_block(run: Any, reference: list[why.Quadrant], design: list[why.Qua
             "The guide's 2×2. Latency: the fastest plan for one user; throughput: the plan of most "
             "tokens per GPU, without a limit on the first token; 1,024 tokens out.",
         ),
-        table(["", run.reference_name, "chosen design", "gain"], rows, "Regimes by context and service", numeric=[3]),
+        table(
+            ["context, service", run.reference_name, "chosen design", "gain"],
+            rows,
+            "Regimes by context and service",
+            numeric=[3],
+        ),
         class_="block full",
     )
 
