@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
-from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
-from sqlalchemy.exc import IntegrityError, ProgrammingError
+from optuna.storages import RetryHeartbeatStaleTrialCallback
+from optuna.trial import TrialState
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
 from search.archive import trial_points
 from search.frontier import Table, merge
 from search.parameters import Grid, axis_distributions, row_of
+from search.patient import PatientStorage, unreachable
 from search.sampler import POINTS, FrontierSampler
 from search.scores import Scorer
 from search.state import experimental
@@ -22,6 +26,7 @@ from search.state import experimental
 HEARTBEAT_SECONDS, GRACE_SECONDS = 30, 90  # a worker silent for the grace period has died
 OPEN_ATTEMPTS = 5  # a second apart
 RETRIES = 2  # of a dead worker's trial, with the same parameters
+FORM = "form"  # study attribute: axes, values and constraints, the same for every worker
 
 
 def open_study(
@@ -31,25 +36,50 @@ def open_study(
 
     Args:
         url: of a database, e.g. postgresql+psycopg://user@host/database. seed: different for each worker.
+    Raises:
+        ValueError: no such storage, or its study of that name has other axes, values or constraints.
     """
     storage = open_storage(url, heartbeat, grace)
     sampler = FrontierSampler(axis_distributions(scorer.space), scorer.feasible, scorer.canonical, seed=seed, batch=1)
-    return optuna.create_study(
+    study = optuna.create_study(
         storage=storage,
         study_name=name,
         sampler=sampler,
         directions=["minimize"] * len(scorer.value_names),
         load_if_exists=True,
     )
+    form = {axis.name: [str(label) for label in axis.labels] for axis in scorer.space.axes}
+    text = json.dumps([form, list(scorer.value_names), list(scorer.constraint_names)])
+    if study.user_attrs.get(FORM, text) != text:
+        raise ValueError(
+            f"study {name!r} of this storage has other axes, objectives or constraints; give yours another name"
+        )
+    study.set_user_attr(FORM, text)
+    return study
 
 
-def open_storage(url: str, heartbeat: int, grace: int) -> RDBStorage:
-    """The storage, its tables made where there are none."""
+def open_storage(url: str, heartbeat: int, grace: int) -> PatientStorage:
+    """The storage, its tables made where there are none.
 
-    def connect() -> RDBStorage:
+    Raises:
+        ValueError: not the URL of a database that can be reached from here.
+    """
+    try:
+        shown = make_url(url).render_as_string()  # without the password
+        return _connected(url, heartbeat, grace)
+    except ImportError as error:
+        raise ValueError(f"--storage {shown}: no driver: {error}; pip install 'ridgeline[distributed]'") from error
+    except SQLAlchemyError as error:
+        why = f"cannot be reached: {getattr(error, 'orig', None) or error}" if unreachable(error) else str(error)
+        raise ValueError(f"--storage: {why}; valid: e.g. postgresql+psycopg://user@host/database") from error
+
+
+def _connected(url: str, heartbeat: int, grace: int) -> PatientStorage:
+    def connect() -> PatientStorage:
         with experimental():
-            return RDBStorage(
+            return PatientStorage(
                 url,
+                engine_kwargs={"pool_pre_ping": True},  # a connection that died in the pool is replaced
                 heartbeat_interval=heartbeat,
                 grace_period=grace,
                 heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),
@@ -80,8 +110,10 @@ def work(
     """
     grid = axis_distributions(scorer.space)
     frontier: list[Table] = []
+    begun: list[int] = []  # ids of this worker's trials
 
     def objective(trial: optuna.Trial) -> list[float]:
+        begun.append(trial._trial_id)
         row = row_of(grid, {name: suggest(trial, grid, name) for name in grid})
         scores = scorer.score(np.array([row]))
         for name, value in zip(scorer.constraint_names, scores.violations[0].tolist(), strict=True):
@@ -93,8 +125,22 @@ def work(
             on_trial(frontier[0])
         return scores.values[0].tolist()
 
-    study.optimize(objective, n_trials=trials, timeout=seconds)
+    start = time.monotonic()
+    while trials is None or len(begun) < trials:
+        left = None if seconds is None else seconds - (time.monotonic() - start)
+        try:
+            study.optimize(objective, n_trials=None if trials is None else trials - len(begun), timeout=left)
+            break
+        except (ValueError, AssertionError) as error:
+            if not given_up(study, begun, error):
+                raise
     return frontier[0] if frontier else None
+
+
+def given_up(study: optuna.Study, begun: list[int], error: Exception) -> bool:
+    """Whether others thought this worker dead and failed its trial, to be retried: Optuna then refuses its outcome."""
+    refused = isinstance(error, AssertionError) or str(error).startswith("Cannot tell a FAIL trial")
+    return bool(refused and begun and study._storage.get_trial(begun[-1]).state == TrialState.FAIL)
 
 
 def suggest(trial: optuna.Trial, grid: Grid, name: str) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from search.frontier import Table
 from search.worker import open_study, work
 from studies.objective import build_objective
-from studies.store import RunDirectory
+from studies.store import RunDirectory, reason
 from studies.study import Study
 
 
@@ -28,12 +28,15 @@ def run_worker(
     objective = build_objective(study)
     seed = secrets.randbelow(2**31) if seed is None else seed
     directory = RunDirectory(Path(out) if out else Path("runs") / f"{study.name}-workers")
-    directory.path.mkdir(parents=True, exist_ok=True)
+    shared = open_study(objective, storage, study.name, seed)
+    try:
+        directory.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {directory.path}: cannot be made: {reason(error)}") from error
 
     def keep(frontier: Table) -> None:
         directory.write_arrays(f"frontier_{seed}", {name: np.asarray(column) for name, column in frontier.items()})
 
-    shared = open_study(objective, storage, study.name, seed)
     frontier = work(objective, shared, trials or study.search.trials, study.search.seconds, keep)
     points = 0 if frontier is None else len(frontier["trial"])
     return {"study": study.name, "seed": seed, "frontier_points": points, "path": str(directory.path)}
