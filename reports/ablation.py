@@ -49,7 +49,7 @@ class Change:
 
     @property
     def text(self) -> str:
-        return ", ".join(
+        return " with ".join(
             f"{label(name)} {before:,} → {after:,}"
             for name, before, after in zip(self.fields, self.before, self.after, strict=True)
         )

@@ -220,7 +220,7 @@ def _axes(found: Lead, targets: list[float], wins: list[int]) -> list[Any]:
     if cost:
         text.append(f" What it paid to hold the loss: {listed(cost)}.")
     if found.why.solved:
-        text.append(f" {sentence(label(found.why.solved))} follows from the parameter budget at every step.")
+        text.append(f" {sentence(label(found.why.solved))} is solved from the parameter budget at every step.")
     return text
 
 

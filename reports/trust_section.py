@@ -10,7 +10,8 @@ from reports.blocks import block, section
 from reports.html import Safe, join, table, tag
 from reports.lead import PROXY, workload_text
 from reports.trust import calibration_rows
-from reports.words import count, nats, parameters, percent
+from reports.words import count, listed, nats, parameters, percent
+from studies.sweep import certificate_text
 
 
 def trust_section(run: Any) -> Safe:
@@ -60,6 +61,15 @@ def _kernel_block(gpu: Any) -> Safe:
         if not body
         else None
     )
+    fit = gpu.engine.fit
+    engine = None
+    if "rows" in fit and "gpus" in fit:
+        engine = (
+            f"What {gpu.engine.name} adds to its kernels is fitted on {count(fit['rows'])} measured serving "
+            f"rows ({listed(fit['gpus'])})."
+        )
+        if gpu.name not in fit["gpus"]:
+            engine += f" {gpu.name} is not among them."
     caution = gpu.provenance.get("caution") if isinstance(gpu.provenance, dict) else None
     return block(
         f"Kernels on {gpu.name}",
@@ -73,6 +83,7 @@ def _kernel_block(gpu: Any) -> Safe:
         if body
         else empty,
         tail,
+        tag("p", engine, class_="after") if engine else None,
         tag("p", f"Data sheet: {caution}.", class_="after") if caution else None,
     )
 
@@ -107,14 +118,10 @@ def _certificate_block(run: Any) -> Safe:
             text,
             tag("p", tag("code", f"ridgeline sweep {run.path / 'study.toml'} --certify {run.path}")),
         )
-    rows = [
-        [name.replace("_", " "), str(value)]
-        for name, value in certificate.items()
-        if not isinstance(value, list | dict)
-    ]
+    rows = [[name.replace("_", " "), str(v)] for name, v in certificate.items() if not isinstance(v, list | dict)]
     return block(
         "Did the search find it all?",
-        "An exact sweep of the same space certifies this run.",
+        f"An exact sweep of the same space certifies this run: {certificate_text(certificate)}.",
         table(["measure", "value"], rows, "Certificate of the search"),
     )
 
