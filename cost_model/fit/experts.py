@@ -9,7 +9,6 @@ import numpy as np
 from cost_model.accelerator import Accelerator
 from cost_model.fit.common import (
     FORMAT_NAMES,
-    GPUS,
     Columns,
     Constants,
     Op,
@@ -21,9 +20,10 @@ from cost_model.fit.common import (
     table,
 )
 from cost_model.kernels.experts import experts
+from spaces.formats import FORMATS
 
 DIMENSIONS = ("tokens", "hidden", "expert_ffn", "experts", "top_k", "tp", "ep", "gated")
-BLACKWELL = ("b200_sxm", "gb200", "b300_sxm", "gb300")
+BLACKWELL = ("b200_sxm", "gb200", "b300_sxm", "gb300", "b200-sxm", "gb200-nvl72", "b300-sxm", "gb300-nvl72")
 START = {
     "overhead_s": 2.2e-5,
     "overhead_choice_s": 1e-6,
@@ -50,8 +50,8 @@ def prepare(file: str, raw: Columns) -> Columns:
     """All rows; mxfp4 as the GPU computes it: with mxfp8 activations on Blackwell, with bf16 elsewhere."""
     mxfp4 = np.where(np.isin(raw["system"], BLACKWELL), "w4a8_mxfp4_mxfp8", "w4a16_mxfp4")
     dtype = np.where(raw["dtype"] == mxfp4, "mxfp4", raw["dtype"])
-    form = renamed(dtype, FORMAT_NAMES, "dtype", strict=False)
-    keep = np.isin(form, ("bf16", "fp8", "fp8-block", "nvfp4", "mxfp4")) & np.isin(raw["system"], list(GPUS))
+    form = renamed(dtype, FORMAT_NAMES | {"w4afp8": "w4a8"}, "dtype", strict=False)
+    keep = np.isin(form, FORMATS)
     names = {"inter": "expert_ffn", "topk": "top_k", "num_tokens": "tokens", "moe_tp": "tp", "moe_ep": "ep"}
     dims = {names.get(name, name): raw[name] for name in ("hidden", "experts", "gated", *names)}
     return table(

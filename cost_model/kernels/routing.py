@@ -62,13 +62,13 @@ def activated_experts(tokens: Any, experts: Any, top_k: Any, skew: Any = "random
 def busiest_rank(
     tokens: Any, experts: Any, top_k: Any, ep: Any, skew: Any, tile_rows: tuple[float, ...] = ()
 ) -> RankLoad:
-    """Load of the rank that receives most, `tokens` entering an expert-parallel group of `ep` ranks.
+    """Load of the rank that receives most, `tokens` (at least one) entering an expert-parallel group of `ep` ranks.
 
     Raises:
         ValueError: unknown skew.
     """
     chosen = np.asarray(skew_code(skew))
-    tokens, experts, top_k, ep = (np.asarray(value, dtype=float) for value in (tokens, experts, top_k, ep))
+    tokens, experts, top_k, ep = (np.maximum(value, 1.0) for value in (tokens, experts, top_k, ep))
     if chosen.ndim == 0:
         assignments, activated, *tiles = _per_layer(_LOADS[int(chosen)], tokens, experts, top_k, ep, tile_rows)
     else:
