@@ -2,8 +2,8 @@
 
 Reads measured serving rows (the schema of benchmarks/serving.py), uses those with split = calibration, tier A or B and
 no speculation, and rewrites cost_model/engines/<engine>.toml: constants of the engine, refined per GPU generation, per
-GPU and per release, with source, rows, errors on the fitted rows, and date. Settings that are not fitted stay as they are.
-Run it after benchmarks/calibrate.py: factors are relative to the kernels' constants.
+GPU and per release, with source, rows, errors on the fitted rows, and date. Settings that are not fitted stay as they
+are. Run it after benchmarks/calibrate.py: factors are relative to the kernels' constants.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SKEW = "power_law_1.2"  # the default of `predict`
 
 def release(row: Any) -> tuple[str, str]:
     """(version as the engine file names it, date): releases are told apart by version, or by day without one."""
-    version = re.search(r"tensorrtllm-runtime:[\d.]+\d|\d+\.\d+\.\d+(rc\d+)?", row.release)
+    version = re.search(r"atom|tensorrtllm-runtime:[\d.]+\d|\d+\.\d+\.\d+(rc\d+)?", row.release)
     day = row.day or UNDATED
     return (version.group(0), day) if version else ("", day)
 
@@ -147,7 +147,7 @@ def base(name: str) -> Engine:
     }
     neutral |= {key: 0.0 for key in ("prefill_overhead_s", "first_token_s")}
     neutral |= {key: 1.0 for key in ("attention_factor", "communication_factor", "prefill_factor", "release_factor")}
-    neutral |= {"pool_factor": 1.0, "queue_factor": 1.0, "exchange_overhead_s": 0.0}
+    neutral |= {"pool_factor": 1.0, "queue_factor": 1.0, "expert_parallel_factor": 1.0, "exchange_overhead_s": 0.0}
     start = {"step_overhead_s": 2e-4, "prefill_overhead_s": 1e-3, "first_token_s": 1e-2}
     ones = np.ones(len(load_engine(name).linear_factor))
     return replace(load_engine(name), **{**neutral, **start}, linear_factor=ones, experts_factor=ones)

@@ -4,9 +4,8 @@ Scores rows of tier A and B without speculative decoding of one split (default: 
 is scored whole). Errors are |predicted / measured - 1|: TPOT; TTFT against the row's own statistic (mean or median);
 output tokens/s/GPU on rows whose throughput was measured. Medians and p90 are taken per cell (model class x GPU x
 engine x mode) and averaged over cells. Rank correlation is Spearman's of TPOT within (model, GPU, engine, format,
-lengths, mode), over groups of at least 5 rows and 2 plans,
-beside the ranking by concurrency alone. A row is refused with its reason,
-never guessed. `calibrated` tells cells whose (GPU, engine) has calibration rows from the others.
+lengths, mode), over groups of at least 5 rows and 2 plans, beside the ranking by concurrency alone. A row is refused
+with its reason, never guessed. `calibrated` tells cells whose (GPU, engine) has calibration rows from the others.
 """
 
 from __future__ import annotations

@@ -75,6 +75,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     rows["day"] = rows.date.astype(str).str.slice(0, 10).where(rows.date.notna(), "")
     rows["day"] = rows.day.str.replace(r"^(\d{4})/.*", r"\1", regex=True)
     rows["release"] = rows.get("framework_version", pd.Series("", rows.index)).fillna("").astype(str)
+    rows["release"] = rows.release.where(rows.engine != "atom", "atom " + rows.release)
     return rows
 
 

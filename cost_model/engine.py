@@ -44,6 +44,7 @@ class Engine:
         first_token_s: from a request's arrival to its first step, and from its token to the client.
         linear_factor, experts_factor: (formats,) seconds in a running engine over seconds of the same kernel measured
             alone, by weight format. attention_factor, communication_factor: likewise.
+        expert_parallel_factor: the same for experts spread over ranks, which wait for the fullest in every layer.
         prefill_factor: the same for the part of a step that prompts add.
         pool_factor: seconds of a prompt on a prefill pool over those of its passes (scheduling, KV hand-over, ranks
             that wait for one another).
@@ -74,6 +75,7 @@ class Engine:
     linear_factor: Any
     experts_factor: Any
     attention_factor: float
+    expert_parallel_factor: float
     communication_factor: float
     prefill_factor: float
     pool_factor: float
@@ -105,6 +107,7 @@ class Engine:
 
 
 CONSTANTS = tuple(f.name for f in fields(Engine) if f.name != "fit")
+MOST_DAYS = 180  # farther apart, a release says nothing about another
 BY_FORMAT = ("linear_factor", "experts_factor")
 _TABLES = ("generation", "gpu", "release", "fit")
 _TEXTS = ("name", "version", "date", "note")
@@ -240,6 +243,8 @@ def _released(releases: list[dict[str, Any]], gpu: str, asked: str) -> dict[str,
     row, note = ordered[-1], ""
     if named:
         row = max(named, key=lambda row: len(row["version"]))
+    elif day and min(abs(_days(row["date"]) - _days(day)) for row in ordered) > MOST_DAYS:
+        return {"date": day, "note": f"no release near {day} is known: constants of this GPU's typical one"}
     elif day:
         row = min(ordered, key=lambda row: abs(_days(row["date"]) - _days(day)))
         note = f"unknown version {version!r}: constants of {row['date']}" if version else ""

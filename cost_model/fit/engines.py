@@ -20,13 +20,15 @@ from spaces.deployment import Deployment
 from spaces.formats import FORMATS
 from spaces.workload import Workload
 
-NOISE = 0.05  # log error below which a residual counts as quadratic, and the scale of the ridges
-WEIGHT = {"tpot": 1.0, "ttft": 0.25, "throughput": 0.5}
+NOISE = {"tpot": 0.05, "ttft": 0.3, "throughput": 0.05}  # log errors below which a residual counts as quadratic
+WEIGHT = {"tpot": 1.0, "ttft": 0.1, "throughput": 0.5}
+RIDGE = 0.05  # residual of a constant one spread away from its parent
 
 # how far a constant may plausibly lie from its parent: standard deviations (log for factors), and its bounds
 SPREAD = {
     "linear_factor": 0.12,
     "experts_factor": 0.15,
+    "expert_parallel_factor": 0.12,
     "attention_factor": 0.12,
     "communication_factor": 0.2,
     "prefill_factor": 0.15,
@@ -167,7 +169,7 @@ def fit(cases: list[Case], parent: Engine, releases: list[str]) -> dict[str, Any
     def residuals(unit: np.ndarray) -> np.ndarray:
         found = constants(parent, wanted, unit * scale)
         parts = [misfit(case, case.predicted(trial_engine(parent, found, releases, case.release))) for case in cases]
-        return np.concatenate([*parts, NOISE * unit])
+        return np.concatenate([*parts, RIDGE * unit])
 
     best = least_squares(
         residuals, np.zeros(len(wanted)), bounds=(-6, 6), diff_step=1e-3, max_nfev=15, ftol=1e-4, xtol=1e-4
@@ -176,11 +178,14 @@ def fit(cases: list[Case], parent: Engine, releases: list[str]) -> dict[str, Any
 
 
 def misfit(case: Case, predicted: dict[str, np.ndarray]) -> np.ndarray:
-    """Weighted residuals whose squares sum to the soft-L1 of the log ratios."""
+    """Weighted residuals whose squares sum to a robust loss of the log ratios: soft-L1, and Cauchy for TTFT."""
     parts = []
     for name, weight in WEIGHT.items():
         known = np.isfinite(case.measured[name])
-        ratio = np.log(np.broadcast_to(predicted[name], known.shape)[known] / case.measured[name][known]) / NOISE
-        root = np.sqrt(2.0 * (np.sqrt(1.0 + ratio * ratio) - 1.0)) * np.sign(ratio) * NOISE
+        ratio = np.log(np.broadcast_to(predicted[name], known.shape)[known] / case.measured[name][known]) / NOISE[name]
+        if name == "ttft":  # Cauchy: a run that warms up or queues out of sight is no evidence at all
+            root = np.sqrt(np.log1p(ratio * ratio)) * np.sign(ratio) * NOISE[name]
+        else:
+            root = np.sqrt(2.0 * (np.sqrt(1.0 + ratio * ratio) - 1.0)) * np.sign(ratio) * NOISE[name]
         parts.append(np.sqrt(weight * case.weight[known]) * root)
     return np.concatenate(parts)

@@ -32,7 +32,7 @@ def test_decode_steps_of_llama_8b_on_h100():
     # TensorRT-LLM 1.0.0rc3, prefill separated from served points; the whole file is scored by benchmarks/
     rows = list(csv.DictReader((MEASURED / "decode_h100_llama31_8b.csv").open()))
     tp, batch, context, measured = (np.array([float(r[k]) for r in rows]) for k in ("tp", "bs", "ctx", "decode_ms"))
-    gpu = load_accelerator("h100-sxm", engine="trtllm")
+    gpu = load_accelerator("h100-sxm", engine="trtllm:1.0.0rc3@2025-07-15")
     tp = tp.astype(int)
     predicted = decode_seconds(
         gpu, "llama-3.1-8b", Deployment(attention_tp=tp, batch=batch.astype(int)), batch, context
