@@ -79,7 +79,8 @@ def total(lines: list[dict[str, Any]]) -> str:
     clear = np.array([line["clear_pairs"] for line in lines], dtype=float)
     right = np.array([line["sign_right"] or 0.0 for line in lines])
     median = float(weight @ [line["median"] for line in lines] / weight.sum())
-    return f"all: {int(weight.sum())} pairs, mean of medians {median:.1%}, sign right {float(clear @ right / clear.sum()):.1%}"
+    sign = float(clear @ right / max(clear.sum(), 1.0))
+    return f"all: {int(weight.sum())} pairs, mean of medians {median:.1%}, sign right {sign:.1%}"
 
 
 def write(lines: list[dict[str, Any]]) -> None:

@@ -2,13 +2,13 @@
 
     seconds = overhead + serial_k k + padding + core + quantisation
     core    = (math^4 + 2 exposure (math memory)^2 + memory^4)^(1/4)       roofline with a rounded ridge
-    math    = min(quantised waves x tile time, waves x tile time + splitting k)
+    math    = waves x tile time + what the last wave wastes
     memory  = (read x, read W, write y) / (efficiency x bandwidth)
 
 Math is counted in output tiles of tile_m x tile_n, each 2 tile_m tile_n (k + prologue_k) FLOPs on one SM: filling the
 pipeline and writing the tile out cost as much as prologue_k more elements of k. Tiles run in waves of one per SM;
-libraries that schedule in fractions of a tile feel only part of the last wave (wave_quantisation 1 = whole waves).
-With fewer tiles than SMs (small n, tall k) the product can be split along k, at the cost of adding partial sums.
+libraries that schedule in fractions of a tile feel only part of a last wave (wave_quantisation 1 = whole waves).
+With fewer tiles than SMs (small n, tall k) the product is split along k where adding partial sums costs less.
 Tile quantisation: NVIDIA DU-09799-001; wave quantisation and K, N saturation: NVIDIA's co-design post of 2026-07;
 split-K and K-prologue terms and the values of all constants come from the measured tables (cost_model/fit/gemm.py).
 """
@@ -132,10 +132,11 @@ def _math_seconds(gpu: Accelerator, constants: Any, batch: Any, m: Any, n: Any, 
     per_k = 2 * constants.tile_m * constants.tile_n * gpu.sm_count / (constants.compute_efficiency * peak)
     tile_seconds = per_k * (k + constants.prologue_k)
     waves = batch * np.ceil(m / constants.tile_m) * np.ceil(n / constants.tile_n) / gpu.sm_count
-    quantised = waves + constants.wave_quantisation * (np.ceil(waves) - waves)
+    idle = (np.ceil(waves) - waves) * tile_seconds  # what a partly filled last wave costs, in SM time
     # partial sums of a split product go through memory
     split = constants.split_k_s + batch * m * (n * (constants.split_k_bytes / gpu.memory_bytes_per_s))
-    math = np.minimum(np.maximum(quantised, 1.0) * tile_seconds, waves * tile_seconds + split)
+    math = waves * tile_seconds
+    math += np.where(waves > 1, constants.wave_quantisation * idle, np.minimum(idle, split))
     return math * (1 + constants.throttle * math / (math + THROTTLE_ONSET_S))
 
 
