@@ -11,13 +11,14 @@ from reports.html import Safe, join, table, tag
 from reports.lead import PROXY, workload_text
 from reports.trust import calibration_rows
 from reports.words import count, listed, nats, parameters, percent
+from spaces.formats import FORMATS, RECIPE_ATTENTION, RECIPE_FFN, RECIPES
 from studies.sweep import certificate_text
 
 
 def trust_section(run: Any) -> Safe:
     """Errors of the kernels used, what is extrapolated, the loss proxy, the certificate."""
     column = tag("div", _loss_block(run), _certificate_block(run), class_="column")
-    blocks = [*(_kernel_block(cell.gpu) for cell in _one_per_gpu(run)), column, _accuracy_block(run)]
+    blocks = [*(_kernel_block(cell.gpu, run) for cell in _one_per_gpu(run)), column, _accuracy_block(run)]
     return section(
         "trust",
         "How far to trust it",
@@ -31,10 +32,48 @@ def _one_per_gpu(run: Any) -> list[Any]:
     return list({(c.gpu.name, c.gpu.engine.name): c for c in run.objective.cells}.values())
 
 
-def _kernel_block(gpu: Any) -> Safe:
+def _kernel_block(gpu: Any, run: Any) -> Safe:
+    """Errors of the kernels that this run's designs use; the others folded away; what is borrowed."""
     rows = calibration_rows(gpu)
     measured = [r for r in rows if r.get("evidence") == "measured" and "median_error" in r]
-    borrowed = sorted({r["operation"].replace("_", " ") for r in rows if r.get("evidence") != "measured"})
+    used = [r for r in measured if _used(r, run)]
+    others = [r for r in measured if not _used(r, run)]
+    borrowed = [r for r in rows if r.get("evidence") != "measured" and _used(r, run)]
+    names = sorted({f"{r['operation'].replace('_', ' ')} ({r['key']})" for r in borrowed})
+    caution = gpu.provenance.get("caution") if isinstance(gpu.provenance, dict) else None
+    notes = [
+        f"Borrowed from another GPU or assumed, with a wider band: {', '.join(names)}." if names else None,
+        _engine_note(gpu),
+        f"Data sheet: {caution}." if caution else None,
+    ]
+    return block(
+        f"Kernels on {gpu.name}",
+        f"Error of each kernel on measured shapes kept out of its fit, {gpu.engine.name} on {gpu.name}.",
+        _error_table(used, gpu.name)
+        if used
+        else tag("p", "No kernel of this run was measured on this GPU under this engine.", class_="warn"),
+        *(tag("p", note, class_="after") for note in notes if note),
+        tag("details", tag("summary", "Other kernels"), _error_table(others, f"{gpu.name}, others"))
+        if others
+        else None,
+    )
+
+
+def _used(row: dict[str, Any], run: Any) -> bool:
+    """Whether some design of the run needs this kernel constant."""
+    designs, operation, key = run.designs, row["operation"], row["key"]
+    recipes = [RECIPES.index(name) for name in designs["recipe"].unique()]
+    formats = {FORMATS[table_[r]] for r in recipes for table_ in (RECIPE_ATTENTION, RECIPE_FFN)} | {"bf16"}
+    if operation.startswith("mla") and not designs["kv_lora_rank"].any():
+        return False
+    if operation in ("experts", "all_to_all") and not designs["experts"].any():
+        return False
+    if operation.startswith(("attention", "mla")):
+        return key.split("-")[0] in set(designs["kv_format"])
+    return key in formats if operation in ("gemm", "experts") else True
+
+
+def _error_table(rows: list[dict[str, Any]], where: str) -> Safe:
     body = [
         [
             r["operation"].replace("_", " "),
@@ -43,49 +82,21 @@ def _kernel_block(gpu: Any) -> Safe:
             percent(r["p90_error"], sign=False),
             count(r["rows"]),
         ]
-        for r in measured
+        for r in rows
     ]
-    intro = f"Error of each kernel on measured shapes kept out of its fit. {gpu.engine.name} on {gpu.name}."
-    tail = (
-        tag(
-            "p",
-            "Borrowed from another GPU or assumed, with a wider band, for some formats or modes: "
-            f"{', '.join(borrowed)}.",
-            class_="after",
-        )
-        if borrowed
-        else None
-    )
-    empty = (
-        tag("p", "No kernel was measured on this GPU under this engine: every constant is borrowed.", class_="warn")
-        if not body
-        else None
-    )
+    heads = ["operation", "format", "median", "90th percentile", "rows"]
+    return table(heads, body, f"Kernel errors on {where}", numeric=[2, 3, 4])
+
+
+def _engine_note(gpu: Any) -> str | None:
     fit = gpu.engine.fit
-    engine = None
-    if "rows" in fit and "gpus" in fit:
-        engine = (
-            f"What {gpu.engine.name} adds to its kernels is fitted on {count(fit['rows'])} measured serving "
-            f"rows ({listed(fit['gpus'])})."
-        )
-        if gpu.name not in fit["gpus"]:
-            engine += f" {gpu.name} is not among them."
-    caution = gpu.provenance.get("caution") if isinstance(gpu.provenance, dict) else None
-    return block(
-        f"Kernels on {gpu.name}",
-        intro,
-        table(
-            ["operation", "format", "median", "90th percentile", "rows"],
-            body,
-            f"Kernel errors on {gpu.name}",
-            numeric=[2, 3, 4],
-        )
-        if body
-        else empty,
-        tail,
-        tag("p", engine, class_="after") if engine else None,
-        tag("p", f"Data sheet: {caution}.", class_="after") if caution else None,
+    if "rows" not in fit or "gpus" not in fit:
+        return None
+    note = (
+        f"What {gpu.engine.name} adds to its kernels is fitted on {count(fit['rows'])} measured serving "
+        f"rows ({listed(fit['gpus'])})."
     )
+    return note if gpu.name in fit["gpus"] else f"{note} {gpu.name} is not among them."
 
 
 def _loss_block(run: Any) -> Safe:

@@ -19,7 +19,7 @@ TOLERANCES = (0.0, 0.005, 0.01, 0.02)
 LONG_CONTEXT = 65_536
 SHORT_CONTEXT = 1_024
 _SAMPLED = 600  # most random designs that the tolerance table adds to the search's own ...
-_POINTS = 300_000  # ... and most points priced for it
+_POINTS = 120_000  # ... and most points priced for it
 _COMPONENTS = {
     "attention_linear": "attention linears",
     "attention_core": "attention core",
