@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 MAX_BYTES = 4 * 2**20
 LARGEST = 1e21  # no figure of a GPU or a kernel is larger; what is, is a slip of the keyboard
 LONGEST_NAME = 80
+# a.a.a... a hundred levels deep: no file of ours is, and the parser's time grows with their square
+_DEEP_KEY = re.compile(rb"""(?<![\w"'-])(?:[\w"'-]++\s*+\.\s*+){100}""")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -21,7 +24,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise ValueError(f"{path}: larger than {MAX_BYTES} bytes: not a data file of this program")
+            raise ValueError(f"{path}: larger than {MAX_BYTES} bytes: not a file of this program")
+        if _DEEP_KEY.search(data):
+            raise RecursionError
         return tomllib.loads(data.decode("utf-8-sig"))
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from error

@@ -14,6 +14,7 @@ import tomli_w
 from pydantic import ValidationError
 
 from cost_model.accelerator import Accelerator, load_accelerator
+from cost_model.data_file import read_toml
 from spaces.architecture import Architecture
 from spaces.design_space import DesignSpace
 from spaces.huggingface import load_architecture
@@ -96,13 +97,7 @@ def load_study(name_or_path: str | Path, **overrides: Any) -> Study:
         ValueError: unknown study, unreadable file, or any wrong key or value, naming key, value and what is valid.
     """
     path = study_path(name_or_path)
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not a TOML file: {error}") from error
-    return build_study(_absolute(table, path.parent), str(path), overrides)
+    return build_study(_absolute(read_toml(path), path.parent), str(path), overrides)
 
 
 def study_path(name_or_path: str | Path) -> Path:
@@ -134,6 +129,8 @@ def parse_override(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
+    except RecursionError:
+        raise ValueError(f"--set {key.strip()}: the value is nested too deeply") from None
 
 
 def build_study(table: Mapping[str, Any], source: str, overrides: Mapping[str, Any] | None = None) -> Study:
