@@ -199,7 +199,8 @@ def ffn_wire(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> tuple
         group: ranks that hold the same tokens. dp: attention-DP ranks, whose tokens the FFN group works on together.
         tokens: of one attention-DP rank.
     """
-    one = split_by(dp > 1, partial(_token_exchange, design), partial(_ffn_reduce, design), group, dp, ep, tokens)
+    exchange, reduce = partial(_token_exchange, design), partial(_ffn_reduce, design)
+    one = split_by(dp > 1, exchange, reduce, design.product, group, dp, ep, tokens)
     return (np.asarray(design.architecture.layers) * one,)
 
 
