@@ -268,15 +268,16 @@ def _difference_errors(objective: ServingObjective, base: Architecture, codes: t
 
     served = serve(objective, [base], *codes)
     errors: list[float | None] = []
+    gpu = objective.cells[0].gpu
     for target in objective.targets:
         plan = served.plan_at(0, float(target))
         if plan is None:
             errors.append(None)
             continue
-        columns = served.prediction.as_columns()
-        errors.append(
-            float(difference_error(pd.DataFrame({name: [np.ravel(c)[plan]] for name, c in columns.items()}))[0])
-        )
+        row = {name: [np.ravel(column)[plan]] for name, column in served.prediction.as_columns().items()}
+        named = {"gpu": gpu.name, "recipe": RECIPES[codes[0]], "kv_format": KV_FORMATS[codes[1]]}
+        fields = {"experts": base.as_dict()["experts"], "kv_lora_rank": base.as_dict()["kv_lora_rank"]}
+        errors.append(float(difference_error(pd.DataFrame({**row, **named, **fields}), {gpu.name: gpu})[0]))
     return errors
 
 

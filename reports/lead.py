@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from cost_model import Accelerator
 from reports.ablation import Ablation, ablation
 from reports.html import Safe, join, tag
 from reports.payload import finite
-from reports.trust import difference_error, points_at, within_error
+from reports.trust import difference_error, gpus_of, points_at, within_error
 from reports.words import count, label, listed, nats, number, percent, records, seconds, sentence, shape
 from spaces.architecture import FIELDS, Architecture
 
@@ -62,7 +64,7 @@ def lead(run: Any) -> Lead:
     """Find the headline of a run."""
     targets = [float(t) for t in run.meta["interactivity_targets"]]
     own = run.points[run.points["kind"] == "own"]
-    errors = {t: _error_by_design(own, t) for t in targets}
+    errors = {t: _error_by_design(own, t, gpus_of(run)) for t in targets}
     best = []
     for target in targets:
         gains = run.designs[f"gain_at_{target:g}"].astype(float)
@@ -102,10 +104,10 @@ def _key(row: dict[str, Any]) -> tuple[str, str, str]:
     return row["design"], row["recipe"], row["kv_format"]
 
 
-def _error_by_design(own: pd.DataFrame, target: float) -> dict[Any, float]:
+def _error_by_design(own: pd.DataFrame, target: float, gpus: Mapping[str, Accelerator]) -> dict[Any, float]:
     best = points_at(own, target)
     errors: dict[Any, float] = {}
-    for row, error in zip(records(best), difference_error(best), strict=True):
+    for row, error in zip(records(best), difference_error(best, gpus), strict=True):
         errors[_key(row)] = max(float(error), errors.get(_key(row), 0.0))
     return errors
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from reports.accuracy import published_accuracy
 from reports.roofline import OPERATIONS, roofline
-from reports.trust import difference_error, points_at
+from reports.trust import difference_error, gpus_of, points_at
 from reports.words import label, records, shape
 from spaces.architecture import FIELDS as SHAPE_FIELDS
 from spaces.deployment import FIELDS as PLAN_FIELDS
@@ -184,7 +184,9 @@ def _errors(run: Any, targets: list[float]) -> dict[Any, float]:
     for target in targets:
         best = points_at(run.points[run.points["kind"] == "own"], target)
         for key, error in zip(
-            best[["design", *_TEXT]].itertuples(index=False, name=None), difference_error(best), strict=True
+            best[["design", *_TEXT]].itertuples(index=False, name=None),
+            difference_error(best, gpus_of(run)),
+            strict=True,
         ):
             result[(*key, target)] = max(finite(error) or 0.0, result.get((*key, target), 0.0))
     return result

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from cost_model import Accelerator, kernels
 from cost_model.constants import EXTRAPOLATED_WIDENING
+from spaces.formats import FORMATS, RECIPE_ATTENTION, RECIPE_FFN, RECIPES
 
 PARTS = ("attention_linear", "attention_core", "ffn", "communication", "head", "overhead")
 
@@ -19,20 +22,49 @@ def points_at(points: pd.DataFrame, target: float) -> pd.DataFrame:
     return fast.loc[best]
 
 
-def difference_error(points: pd.DataFrame) -> np.ndarray:
+def difference_error(points: pd.DataFrame, gpus: Mapping[str, Accelerator]) -> np.ndarray:
     """(n,) fraction by which the ratio of two designs' times may be off, 80 % of the time.
 
-    A point's band [error_low, error_high] is that of kernels on shapes not used in their fit. Two designs on the
-    same GPU have errors of their own there, so the ratio of one kernel's times is off by sqrt(2) of the band; over
-    components with shares s of the time, whose errors are independent, by sqrt(2 sum s^2). A constant borrowed from
-    another GPU is wrong for both alike: its widening cancels and is taken out.
+    Components err independently: sqrt(sum (s e)^2) over shares s of the token time. e of linears is the error of a
+    ratio of two GEMM shapes as measured on pairs kept out of the fit (`kernels.difference_error`); of attention cores,
+    experts and the rest sqrt(2) of half the kernel's own band, since two designs err there each for itself. A constant
+    borrowed from another GPU is wrong for both alike: its widening cancels and is taken out.
+
+    Args:
+        points: rows of a run's point tables. gpus: by name.
     """
-    half = 0.5 * np.log(points["error_high"].to_numpy(dtype=float) / points["error_low"].to_numpy(dtype=float))
-    half = np.where(points["evidence"].to_numpy() == "extrapolated", half / EXTRAPOLATED_WIDENING, half)
-    shares = np.stack([points[f"{part}_s"].to_numpy(dtype=float) for part in PARTS]) / points["tpot_s"].to_numpy(
-        dtype=float
+    shares = np.stack([points[f"{part}_s"].to_numpy(dtype=float) for part in PARTS], axis=1)
+    shares = shares / points["tpot_s"].to_numpy(dtype=float)[:, None]
+    names = ("gpu", "recipe", "kv_format", "experts", "kv_lora_rank")
+    kinds = list(points[list(names)].itertuples(index=False, name=None))
+    known = {kind: _component_errors(gpus[kind[0]], *kind[1:]) for kind in set(kinds)}
+    errors = np.array([known[kind] for kind in kinds]).reshape(-1, len(PARTS))
+    return np.asarray(np.sqrt(((shares * errors) ** 2).sum(axis=1)))
+
+
+def _component_errors(gpu: Accelerator, recipe: str, kv_format: str, moe: int, mla: int) -> tuple[float, ...]:
+    """Error of a ratio of two designs' seconds in each of PARTS."""
+    attention, ffn = (FORMATS[table[RECIPES.index(recipe)]] for table in (RECIPE_ATTENTION, RECIPE_FFN))
+    other = _own_error(gpu, "gemm", "bf16")
+    return (
+        kernels.difference_error(gpu, attention),
+        _own_error(gpu, "mla_decode" if mla else "attention_decode", kv_format),
+        _own_error(gpu, "experts", ffn) if moe else kernels.difference_error(gpu, ffn),
+        other,
+        other,
+        other,
     )
-    return np.asarray(np.expm1(half * np.sqrt(2.0 * (shares * shares).sum(axis=0))))
+
+
+def _own_error(gpu: Accelerator, operation: str, key: str) -> float:
+    low, high, evidence = kernels.error_band(gpu, operation, key)
+    half = 0.5 * np.log(high / low)
+    return float(np.expm1(np.sqrt(2.0) * (half / EXTRAPOLATED_WIDENING if evidence == "extrapolated" else half)))
+
+
+def gpus_of(run: Any) -> dict[str, Accelerator]:
+    """The GPUs of a run by name."""
+    return {cell.gpu.name: cell.gpu for cell in run.objective.cells}
 
 
 def within_error(gain: float | None, error: float | None) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cost_model import kernels, load_accelerator
 from reports import why
 from reports.ablation import ablation
 from reports.guidelines import TITLES, guidelines
@@ -63,18 +64,23 @@ def test_fields_that_contradict_each_other_make_no_variant():
     assert variant(base, {"layers": 400}, "ffn", 128) is None
 
 
-def one_point(low: float, high: float, evidence: str, **shares: float) -> pd.DataFrame:
+def one_point(**shares: float) -> pd.DataFrame:
     names = ("attention_linear", "attention_core", "ffn", "communication", "head", "overhead")
     parts = {f"{name}_s": 2e-3 * shares.get(name, 0.0) for name in names}
-    return pd.DataFrame([{"error_low": low, "error_high": high, "evidence": evidence, "tpot_s": 2e-3, **parts}])
+    fields = {"gpu": "h200-sxm", "recipe": "fp8", "kv_format": "bf16", "experts": 0, "kv_lora_rank": 0}
+    return pd.DataFrame([{"tpot_s": 2e-3, **parts, **fields}])
 
 
-def test_error_of_a_difference():
-    # one component only: sqrt(2) of the band's half width; two equal ones: the half width itself
-    assert difference_error(one_point(0.8, 1.25, "measured", ffn=1.0))[0] == pytest.approx(1.25**2**0.5 - 1)
-    assert difference_error(one_point(0.8, 1.25, "measured", ffn=0.5, attention_core=0.5))[0] == pytest.approx(0.25)
-    wide = one_point(0.8**1.5, 1.25**1.5, "extrapolated", ffn=0.5, attention_core=0.5)
-    assert difference_error(wide)[0] == pytest.approx(0.25)
+def test_error_of_a_difference_is_what_pairs_of_shapes_showed():
+    gpu = load_accelerator("h200-sxm")
+    gpus = {"h200-sxm": gpu}
+    linear = kernels.difference_error(gpu, "fp8")
+    assert difference_error(one_point(ffn=1.0), gpus)[0] == pytest.approx(linear)
+    # two components of half the time each, equally uncertain and independent: 1 / sqrt(2)
+    assert difference_error(one_point(ffn=0.5, attention_linear=0.5), gpus)[0] == pytest.approx(linear / 2**0.5)
+    low, high, _ = kernels.error_band(gpu, "attention_decode", "bf16")
+    core = difference_error(one_point(attention_core=1.0), gpus)[0]
+    assert core == pytest.approx((high / low) ** (0.5 * 2**0.5) - 1)  # measured on this GPU: no widening to take out
 
 
 def test_within_error_is_symmetric_in_ratio():
