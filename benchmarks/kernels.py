@@ -3,8 +3,7 @@
 Prints one line per operation, GPU, format and backend: groups, rows, the median over groups of each group's median
 error, p90 over rows, the share inside the 80 % band, and issue 4's target (x1.3 on B300 and GB300, x1.5 for vLLM and
 SGLang). DATA_DIR may hold any subset of the measured files, .csv or .csv.gz. An operation joins by one `Op` in
-`cost_model/fit/ops.py`
-(convention: the docstring of `cost_model/fit/common.py`); nothing here changes.
+`cost_model/fit/ops.py` (convention: the docstring of `cost_model/fit/common.py`); nothing here changes.
 """
 
 from __future__ import annotations

@@ -80,7 +80,8 @@ def read_csv(path: Path) -> Columns:
     """Columns of a .csv or .csv.gz file by name: numbers where every value is one, strings otherwise."""
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
         names, *rows = list(csv.reader(lines))
-    return {name: _numbers(np.array(values)) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
+    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+    return {name: _numbers(np.array(values)) for name, values in zip(names, columns, strict=True)}
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:
