@@ -81,13 +81,13 @@ def missed(line: dict[str, Any]) -> bool:
 
 
 def show(lines: list[dict[str, Any]]) -> None:
-    head = f"{'op':28}{'gpu':13}{'format':11}{'backend':9}{'groups':>7}{'rows':>7}{'median':>8}{'p90':>8}{'in band':>9}"
+    head = f"{'op':32}{'gpu':13}{'format':11}{'backend':9}{'groups':>7}{'rows':>7}{'median':>8}{'p90':>8}{'in band':>9}"
     print(head + "   target")
     for line in lines:
         asked = line["target"]
         goal = "" if asked is None else f"{asked[0]:.1%} / {asked[1]:.1%}" + ("  MISSED" if missed(line) else "")
         print(
-            f"{line['op']:28}{line['gpu']:13}{line['format']:11}{line['backend']:9}{line['groups']:7}{line['rows']:7}"
+            f"{line['op']:32}{line['gpu']:13}{line['format']:11}{line['backend']:9}{line['groups']:7}{line['rows']:7}"
             f"{line['median']:8.1%}{line['p90']:8.1%}{line['in_band']:9.1%}   {goal}"
         )
     asked = [line for line in lines if line["target"] is not None]

@@ -26,6 +26,7 @@ from spaces.formats import ACTIVATION_BYTES, FORMATS, WEIGHT_BYTES, format_code
 BF16_BYTES = 2.0
 DEQUANTISED = FORMATS.index("int4")  # whose constants every dequantised format takes
 _ALL = np.arange(len(FORMATS))
+_CAST = np.array([name != "bf16" for name in FORMATS])  # activations arrive in bf16
 MEASURED_MULTIPLE = 256  # every measured N and K of at least 512 is a multiple of this
 ALIGNED_ELEMENTS = 8  # rows of 16 bytes in bf16: what asynchronous copies to shared memory need
 PANEL_COLUMNS = 64  # of W that one SM streams at a time
@@ -87,7 +88,7 @@ def batched_gemm(
     seconds = core + (constants.overhead_s + constants.serial_k_s * k)
     if np.any(constants.padding_s):
         seconds = seconds + constants.padding_s * k * _padded_rows(m)
-    alone = gpu.native[code] & quantise_activations
+    alone = (gpu.native & _CAST)[code] & quantise_activations
     if np.any(alone):
         seconds = seconds + alone * _quantise_seconds(gpu, constants, batch, m, k)
     return seconds
