@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -87,12 +87,12 @@ class Calibration:
         return self is other
 
 
-@cache
+@lru_cache(maxsize=2048)  # bounded: a fit makes thousands of calibrations
 def _namespace(calibration: Calibration, op: str, key: str) -> SimpleNamespace:
     return SimpleNamespace(**{k: v for k, v in calibration._entry(op, key).items() if k != "fit"})
 
 
-@cache
+@lru_cache(maxsize=2048)
 def _table(calibration: Calibration, op: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
     rows = [calibration._entry(op, key) for key in names]
     return {name: np.array([row[name] for row in rows]) for name in rows[0] if name != "fit"}
@@ -138,7 +138,9 @@ def _marked(data: dict[str, Any], evidence: str) -> dict[str, Any]:
     marked: dict[str, Any] = {}
     for op, keys in data.items():
         for key, entry in keys.items():
-            fit = {"error_low": 0.8, "error_high": 1.25, "source": "", **entry.get("fit", {}), "evidence": evidence}
+            record = {"error_low": 0.8, "error_high": 1.25, "source": "", **entry.get("fit", {})}
+            assumed = record.get("evidence") == "extrapolated"  # the file itself says that nothing was measured
+            fit = {**record, "evidence": "extrapolated" if assumed else evidence}
             if evidence == "extrapolated":
                 fit["error_low"] **= EXTRAPOLATED_WIDENING
                 fit["error_high"] **= EXTRAPOLATED_WIDENING
