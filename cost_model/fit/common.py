@@ -25,8 +25,6 @@ defines one `Op` per line of the error table and `cost_model/fit/ops.py` lists i
 
 from __future__ import annotations
 
-import csv
-import gzip
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from cost_model.accelerator import Accelerator
+from cost_model.fit.measured import read_csv
 
 HELD_OUT = 5  # one group in five is never fitted
 
@@ -76,36 +75,22 @@ class Op:
     target: Callable[[str, str], tuple[float, float] | None]
 
 
-def read_csv(path: Path) -> Columns:
-    """Columns of a .csv or .csv.gz file by name: numbers where every value is one, strings otherwise."""
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        names, *rows = list(csv.reader(lines))
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    return {name: _numbers(np.array(values)) for name, values in zip(names, columns, strict=True)}
-
-
-def _numbers(values: np.ndarray) -> np.ndarray:
-    for kind in (np.int64, np.float64):
-        try:
-            return values.astype(kind)
-        except ValueError:
-            continue
-    return values
-
-
 def load(op: Op, directory: Path, system: str | None = None) -> Columns | None:
     """Normalised rows of an operation from the files of a directory, or None where it has none of them.
 
     Args:
         system: name every row takes instead of its own (measurements of one machine).
+    Raises:
+        ValueError: a file that cannot be read, or a column that is missing or holds what nobody can have measured.
     """
     parts = []
     for name in op.files:
         for path in (directory / f"{name}.csv", directory / f"{name}.csv.gz"):
             if path.is_file():
                 raw = read_csv(path)
-                named = {**raw, "system": np.full(len(raw["latency_us"]), system)} if system else raw
-                parts.append(op.prepare(name, named))
+                if system:
+                    raw["system"] = np.full(len(raw["latency_us"]), system)
+                parts.append(op.prepare(name, raw))
     if not parts:
         return None
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
