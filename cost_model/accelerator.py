@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -87,7 +88,7 @@ def accelerator_path(name: str | Path) -> Path:
         ValueError: no such file, with the bundled names.
     """
     path = Path(name) if str(name).endswith(".toml") else _DIRECTORY / f"{name}.toml"
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path.is_file, not upset by names that are too long
         raise ValueError(f"unknown GPU {str(name)!r}; valid: {', '.join(available())}, or a path to a .toml file")
     return path
 

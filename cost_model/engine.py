@@ -15,6 +15,7 @@ Fitted tables carry source, rows and errors under [fit]; benchmarks/calibrate_en
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field, fields
 from datetime import date
@@ -143,7 +144,7 @@ def load_engine(name: str | Path, generation: str = "", gpu: str = "") -> Engine
     """
     base, _, asked = str(name).partition(":")
     path = Path(base) if base.endswith(".toml") else _DIRECTORY / f"{base}.toml"
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path.is_file, not upset by names that are too long
         raise ValueError(f"unknown engine {base!r}; valid: {', '.join(available())}, or a path to a .toml file")
     data = _bundled(path) if path.parent == _DIRECTORY else read_toml(path)
     return _engine(path, data, generation, gpu, asked)
@@ -207,7 +208,7 @@ def _check(path: Path, values: dict[str, Any]) -> None:
             _check_choice(where, value, _CHOICES[name])
         elif name in BY_FORMAT:
             for form, factor in _table(path, values, name).items():
-                _check_choice(f"{where} of", form, (*FORMATS, "other"))
+                _check_choice(f"{where} format", form, (*FORMATS, "other"))
                 check_number(f"{where}.{form}", factor, *_RANGES["factor"])
         elif name == "fused_quantisation":
             if not isinstance(value, list):

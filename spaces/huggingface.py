@@ -9,6 +9,7 @@ vision towers are left out. Sources: the published configuration classes, transf
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -63,13 +64,9 @@ def config_path(path_or_name: str | Path) -> Path:
     if isinstance(path_or_name, str) and text in available_models():
         return _MODELS / f"{text}.json"
     path = Path(path_or_name)
-    try:
-        if path.is_dir():
-            path = path / "config.json"
-        found = path.is_file()
-    except ValueError:  # a NUL byte in the name
-        found = False
-    if found:
+    if os.path.isdir(path):
+        path = path / "config.json"
+    if os.path.isfile(path):  # unlike Path.is_file, not upset by names that are too long or hold a NUL byte
         return path
     if isinstance(path_or_name, Path) or text.endswith(".json"):
         raise ValueError(f"{path}: no such file")

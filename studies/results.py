@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -220,7 +221,7 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
 def _meta(directory: RunDirectory) -> dict[str, Any]:
     """run.json, which a run writes last."""
     path = directory.path / "run.json"
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ValueError(f"{path}: missing: the run has not finished, go on with --resume; or this is a sweep")
     meta = directory.read_json("run.json")
     missing = META - meta.keys() if isinstance(meta, dict) else META

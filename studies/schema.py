@@ -63,7 +63,9 @@ _WHOLE = "a whole number of at least"
 Amount = Annotated[Any, PlainValidator(_amount)]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
-Counts = Annotated[list[Count], Field(min_length=1), AfterValidator(_distinct)]
+LISTED = Field(min_length=1, max_length=64)  # longer lists would price points by the billion
+Batch = Annotated[int, Field(ge=0, le=1_000_000)]
+Counts = Annotated[list[Annotated[int, Field(ge=1, le=MOST_GPUS)]], LISTED, AfterValidator(_distinct)]
 
 
 class Table(BaseModel):
@@ -134,10 +136,9 @@ class TargetTable(Table):
     engine: str = Field(
         default="trtllm", description="an engine name (ridgeline list engines) or a path to a .toml file"
     )
-    gpus: Annotated[list[Annotated[int, Field(ge=1, le=MOST_GPUS)]], Field(min_length=1), AfterValidator(_distinct)] = (
-        Field(
-            default=[1, 2, 4, 8], description=f"a list of GPU counts per replica, whole numbers from 1 to {MOST_GPUS}"
-        )
+    gpus: Counts = Field(
+        default=[1, 2, 4, 8],
+        description=f"a list of GPU counts per replica, at most 64 whole numbers from 1 to {MOST_GPUS}",
     )
     weight: Positive = Field(default=1.0, description="a number above 0")
     usd_per_gpu_hour: Positive | None = Field(
@@ -147,7 +148,11 @@ class TargetTable(Table):
 
 
 class WorkloadTable(Table):
-    name: str = Field(min_length=1, description="a name; alone, one of the bundled workloads")
+    name: str = Field(
+        min_length=1,
+        max_length=100,
+        description="a name, at most 100 characters; alone, a bundled workload",
+    )
     isl: int = Field(ge=1, le=10_000_000, description="prompt tokens, a whole number from 1 to 10,000,000")
     osl: int = Field(ge=1, le=10_000_000, description="output tokens, a whole number from 1 to 10,000,000")
     cached: int = Field(
@@ -173,13 +178,21 @@ class Serving(Table):
     expert_skew: Literal["balanced", "power_law_1.01", "power_law_1.2", "random"] = Field(
         default="power_law_1.2", description=f"one of {', '.join(SKEWS)}"
     )
-    batches: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1), AfterValidator(_distinct)] | None = (
-        Field(default=None, description="a list of sequences per replica, whole numbers; 0 = as many as memory holds")
+    batches: Annotated[list[Batch], LISTED, AfterValidator(_distinct)] | None = (
+        Field(
+            default=None,
+            description="a list of sequences per replica, at most 64 whole numbers; 0 = as many as memory holds",
+        )
     )
-    pp: Counts = Field(default=[1, 2, 4, 8], description="a list of pipeline stages, whole numbers of at least 1")
-    kvp: Counts = Field(default=[1], description="a list of KV-parallel ranks, whole numbers of at least 1")
-    redundant_experts: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1), AfterValidator(_distinct)] = (
-        Field(default=[0], description="a list of spare experts per layer, whole numbers of at least 0")
+    pp: Counts = Field(
+        default=[1, 2, 4, 8],
+        description=f"a list of pipeline stages, at most 64 whole numbers from 1 to {MOST_GPUS}",
+    )
+    kvp: Counts = Field(
+        default=[1], description=f"a list of KV-parallel ranks, at most 64 whole numbers from 1 to {MOST_GPUS}"
+    )
+    redundant_experts: Annotated[list[Annotated[int, Field(ge=0, le=4096)]], LISTED, AfterValidator(_distinct)] = Field(
+        default=[0], description="a list of spare experts per layer, at most 64 whole numbers from 0 to 4096"
     )
     draft_tokens: int = Field(
         default=0, ge=0, le=64, description="speculative tokens per step, a whole number from 0 to 64"
@@ -201,8 +214,8 @@ class Search(Table):
         default=["tokens_per_s_per_user", "tokens_per_s_per_gpu"],
         description=f"two or three of {', '.join(OBJECTIVES)}",
     )
-    interactivity_targets: Annotated[list[Positive], Field(min_length=1), AfterValidator(_distinct)] = Field(
-        default=[25, 75, 200], description="a list of tokens/s/user, numbers above 0"
+    interactivity_targets: Annotated[list[Positive], LISTED, AfterValidator(_distinct)] = Field(
+        default=[25, 75, 200], description="a list of tokens/s/user, at most 64 numbers above 0"
     )
     combine: Literal["worst", "weighted"] = Field(
         default="worst", description='over several targets: "worst" or "weighted"'
@@ -225,16 +238,16 @@ class Search(Table):
 
 class StudyTable(Table):
     name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
-        description="letters, digits, '.', '_' and '-', starting with a letter or digit",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        description="letters, digits, '.', '_' and '-', starting with a letter or digit, at most 100",
     )
     reference: str = Field(description="a bundled model (ridgeline list models) or a path to a config.json")
     budget: BudgetTable = Field(default=BudgetTable(), description="a table")
     accuracy: Accuracy = Field(default=Accuracy(), description="a table")
     space: SpaceTable = Field(default=SpaceTable(), description="a table of axes")
     envelope: dict[str, Any] = Field(default={}, description="a table of limits")
-    target: Annotated[list[TargetTable], Field(min_length=1)] = Field(description="one or more [[target]] tables")
-    workload: Annotated[list[WorkloadTable], Field(min_length=1)] = Field(
+    target: Annotated[list[TargetTable], LISTED] = Field(description="one or more [[target]] tables")
+    workload: Annotated[list[WorkloadTable], LISTED] = Field(
         description="one or more [[workload]] tables, or names of bundled workloads"
     )
     serving: Serving = Field(default=Serving(), description="a table")

@@ -60,7 +60,7 @@ class RunDirectory:
         Raises:
             ValueError: not a run directory.
         """
-        if not (Path(path) / "study.toml").is_file():
+        if not os.path.isfile(Path(path) / "study.toml"):
             raise ValueError(f"{path}: not a run directory (no study.toml in it)")
         return cls(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -106,7 +107,7 @@ def study_path(name_or_path: str | Path) -> Path:
     if text in available_presets():
         return _PRESETS / f"{text}.toml"
     if text.endswith(".toml"):
-        if not Path(text).is_file():
+        if not os.path.isfile(text):  # unlike Path.is_file, not upset by names that are too long
             raise ValueError(f"{text}: no such study file")
         return Path(text)
     near = difflib.get_close_matches(text, available_presets(), n=1)
@@ -243,7 +244,7 @@ def _absolute(table: dict[str, Any], directory: Path) -> dict[str, Any]:
 
     def resolved(value: Any) -> Any:
         is_path = isinstance(value, str) and (value.endswith((".toml", ".json")) or "/" in value)
-        return str((directory / value).resolve()) if is_path and (directory / value).exists() else value
+        return str((directory / value).resolve()) if is_path and os.path.exists(directory / value) else value
 
     result = dict(table)
     if "reference" in result:
