@@ -1,25 +1,48 @@
-"""Seconds of the attention core with grouped query heads: causal prefill and decode from the KV cache.
+"""Seconds of the attention core with grouped query heads: causal prefill, and decode from the KV cache.
 
-Prefill is FlashAttention (arXiv 2205.14135, 2307.08691): square tiles of queries and keys, those above the
-causal diagonal skipped. Decode is split-KV (FlashDecoding, XQA): one thread block per sequence, KV head and
-slice of the context; the query heads of a group share one read of the cache. Query and head counts are those
-of one rank. Forms and constants: fit on aiconfigurator-core 0.12.0 tables by cost_model/fit/attention.py.
+Prefill is FlashAttention (arXiv 2205.14135, 2307.08691): 128 x 128 tiles of queries and keys, those above the causal
+diagonal or left of the window skipped, one thread block per query tile and head.
+
+    seconds = overhead + moved bytes / bandwidth + mean load of an SM + share of the longest block
+    block   = key tiles x tile time + block_s
+
+A partly filled query tile costs between its share and the whole (tile_quantisation). Keys and values move
+cache_passes times: appended to the cache, read back, cast on the way.
+
+Decode is split-KV (FlashDecoding, XQA, trtllm-gen): a block carries the query heads of a group over one slice of the
+context, so that a group reads the cache once.
+
+    seconds = overhead + ramp + reduction of the slices + sqrt(start^2 + max(stream, math)^2)
+    start   = waves x (block_s + block_row_s x padded heads of the group)     stream = cache bytes / bandwidth
+
+Four classes of group size have constants of their own, because engines dispatch other kernels for them: one query head
+per KV head (CUDA cores), up to 8, up to 32, and more than 32, where the TensorRT-LLM kernels measured stop sharing the
+cache read (every query head reads it again, from L2). So have heads wider than 256. Forms and values are fitted to the
+aiconfigurator-core 0.12.0 tables (cost_model/fit/attention.py). Heads are those of one rank.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
+from cost_model.accelerator import Accelerator
 from spaces.formats import FORMATS, KV_BYTES, KV_FORMATS, format_code, kv_code
 
-if TYPE_CHECKING:
-    from cost_model.accelerator import Accelerator
-
-TILE = 128  # rows and columns of a prefill tile; keys of a decode tile
-GROUP_TILE = 64  # query heads of a group that one decode thread block carries
+TILE = 128  # queries and keys of a prefill tile; head_dim that fills the tensor cores
+GROUP_TILE = 64  # query heads of a group that one decode block carries
+HEAD_STEP = 8  # heads of a group are padded to the 8 columns of a matrix instruction
+WIDEST = 256  # head_dim beyond which engines fall back to other kernels
+# calibration keys: KV format and kernel class; decode by query heads per KV head (1, 2-8, 9-32, more) or head_dim > 256
+PREFILL_CLASSES = ("", "-wide")
+DECODE_CLASSES = ("-single", "", "-large", "-unshared", "-wide")
+PREFILL_KEYS = tuple(kv + kind for kind in PREFILL_CLASSES for kv in KV_FORMATS)
+DECODE_KEYS = tuple(kv + kind for kind in DECODE_CLASSES for kv in KV_FORMATS)
+_UNSHARED, _WIDE = 3, 4
 _UNLIMITED = 2.0**40  # tokens: a window that never binds
+_BF16_BYTES = 2.0
 
 
 def attention_prefill(
@@ -34,35 +57,27 @@ def attention_prefill(
     window: Any = 0,
     past: Any = 0,
 ) -> Any:
-    """Causal attention of `tokens` new tokens in each of `batch` sequences, with `past` cached ones before them.
+    """Seconds of causal attention of `tokens` new tokens in each of `batch` sequences, `past` cached ones before them.
 
-    Arguments broadcast; formats are names or codes. `window` 0 attends to everything before. `past` is modelled
-    (whole extra key tiles for every query tile): no measured row has a prefix.
+    Arguments broadcast; formats are names or codes; window 0 attends to everything before. `past` is modelled (more key
+    tiles for every query tile, cached keys read once per query tile row): no measured row has a prefix.
 
-    Returns:
-        Seconds, shaped like the arguments.
     Raises:
         ValueError: unknown format, or a compute format other than bf16 and fp8.
     """
     kv = kv_code(kv_format)
-    c = gpu.calibration.at("attention_prefill", kv, KV_FORMATS)
-    tiles, longest = causal_tiles(tokens, window, past)
-    rows = np.ceil(np.asarray(tokens) / TILE)
-    flops = 4.0 * head_dim * (tiles * TILE + rows * c.prologue_keys) * TILE  # QK^T and PV, padded tiles
-    slowest = 4.0 * head_dim * (longest * TILE + c.prologue_keys) * TILE * gpu.sm_count
-    rate = (
-        c.compute_efficiency
-        * gpu.peak_flops["bf16"]
-        * fp8_gain(gpu, compute_format, c.fp8_gain)
-        * head_dim_factor(head_dim, c)
-    )
-    moved = batch * tokens * head_dim * (4.0 * heads + 2.0 * kv_heads * KV_BYTES[kv])
-    moved = moved + batch * np.minimum(past, _limit(window)) * head_dim * 2.0 * kv_heads * KV_BYTES[kv]
-    return (
-        c.overhead_s
-        + moved / (c.memory_efficiency * gpu.memory_bytes_per_s)
-        + np.maximum(batch * heads * flops, slowest) / rate
-    )
+    kind = np.greater(head_dim, WIDEST)
+    c = gpu.calibration.at("attention_prefill", kv + len(KV_FORMATS) * kind, PREFILL_KEYS)
+    limit = _limit(window)
+    rate = c.compute_efficiency * gpu.peak_flops["bf16"] * _head_dim_rate(head_dim, c)
+    tile_s = (4.0 * TILE * TILE * gpu.sm_count) * head_dim / rate
+    if np.any(format_code(compute_format)):
+        tile_s = tile_s / fp8_gain(gpu, compute_format, c.fp8_gain)
+    # query and output of every head; keys and values, new and cached
+    keys = np.asarray(tokens) + np.minimum(past, limit)
+    cache = (2.0 * KV_BYTES[kv]) * c.cache_passes * kv_heads * keys
+    moved = batch * head_dim * (2.0 * _BF16_BYTES * heads * tokens + cache)
+    return prefill_seconds(gpu, c, np.asarray(batch) * heads, tokens, limit, past, tile_s, moved)
 
 
 def attention_decode(
@@ -76,59 +91,128 @@ def attention_decode(
     compute_format: Any = "bf16",
     window: Any = 0,
     queries: Any = 1,
+    warm_l2: bool = False,
 ) -> Any:
-    """Attention of one new token per sequence against `context` cached tokens, the new one included.
+    """Seconds of attention of one new token per sequence against `context` cached ones, the new one included.
 
-    `queries` > 1 verifies that many drafted tokens of each sequence in one pass (modelled: they are further rows
-    of the group, which share the read of the cache).
-
-    Returns:
-        Seconds, shaped like the arguments.
+    Args:
+        queries: new tokens per sequence (verification of drafts): further rows of the group that share its cache read.
+            Modelled, no measured row has more than one.
+        warm_l2: the same call has just run, so that a small cache is still in L2 (as in a microbenchmark).
     Raises:
         ValueError: unknown format, or a compute format other than bf16 and fp8.
     """
     kv = kv_code(kv_format)
-    fp8_gain(gpu, compute_format, 0.0)
-    c = gpu.calibration.at("attention_decode", kv, KV_FORMATS)
-    group = queries * (np.asarray(heads) / kv_heads)
-    length = np.minimum(context, _limit(window) + queries - 1.0)
-    blocks = batch * kv_heads * np.ceil(group / GROUP_TILE)
-    moved = batch * head_dim * (2.0 * kv_heads * length * KV_BYTES[kv] + 4.0 * heads * queries)
-    spread = np.minimum(1.0, blocks * np.ceil(length / c.split_tokens) / gpu.sm_count)
-    memory = moved * (1.0 + c.group_cost * group) / (c.memory_efficiency * gpu.memory_bytes_per_s * np.sqrt(spread))
-    start = blocks * (c.block_s + c.block_row_s * group) / gpu.sm_count
-    return c.overhead_s + c.step_s * np.log2(1.0 + length / 64.0) + np.sqrt(start * start + memory * memory)
+    heads, width = np.asarray(heads, dtype=float), np.asarray(head_dim) * (1.0 / TILE)
+    group = heads / kv_heads
+    rows = group * queries
+    kind = decode_class(group, rows, head_dim)
+    c = gpu.calibration.at("attention_decode", kv + len(KV_FORMATS) * kind, DECODE_KEYS)
+    length = np.minimum(context, _limit(window) + (np.asarray(queries) - 1.0))
+    blocks = batch * kv_heads * np.maximum(np.ceil(rows * (1.0 / GROUP_TILE)), rows * (kind == _UNSHARED))
+    padded = np.ceil(rows * (1.0 / HEAD_STEP)) * HEAD_STEP
+    per_head = length * (2.0 * TILE * KV_BYTES[kv]) * width  # key and value bytes of one KV head of a sequence
+    cache = batch * kv_heads * per_head * (1.0 + c.reread * (group - 1.0))
+    rate = c.compute_efficiency * gpu.peak_flops["bf16"]
+    if np.any(format_code(compute_format)):
+        rate = rate * fp8_gain(gpu, compute_format, 1.0)
+    fixed = c.overhead_s + c.narrow_s * np.clip(2.0 - 2.0 * width, 0.0, 1.0)
+    return fixed + split_kv_seconds(
+        gpu,
+        c,
+        blocks=blocks,
+        block_s=(c.block_s + c.block_row_s * np.minimum(padded, GROUP_TILE)) * (1.0 + c.block_width * (width - 1.0)),
+        keys=length + c.masked_splits * (context - length),
+        first_bytes=per_head,
+        cache_bytes=cache,
+        other_bytes=batch * rows * kv_heads * head_dim * (2.0 * _BF16_BYTES),
+        math_s=batch * kv_heads * padded * length * (4.0 * TILE) * width / rate,
+        warm_l2=warm_l2,
+    )
 
 
-def causal_tiles(tokens: Any, window: Any, past: Any) -> tuple[Any, Any]:
-    """Key tiles that the query tiles of one head visit: in total, and by the longest row of them."""
-    rows = np.ceil(np.asarray(tokens) / TILE)
-    before = np.ceil(np.asarray(past) / TILE)
-    widest = np.ceil(_limit(window) / TILE) + 1.0
-    growing = np.clip(widest - before, 0.0, rows)  # query tiles whose row the window does not cut
+def decode_class(group: Any, rows: Any, head_dim: Any) -> Any:
+    """Index into DECODE_CLASSES by query heads per KV head, rows (those x new tokens: they share a read), head_dim."""
+    sharing = np.maximum(np.minimum(rows, 32.0), np.minimum(group, 33.0))
+    kind = np.greater(sharing, 1.0).astype(int) + (sharing > 8.0) + (sharing > 32.0)
+    return np.minimum(kind + _WIDE * np.greater(head_dim, WIDEST), _WIDE)
+
+
+def prefill_seconds(
+    gpu: Accelerator, c: Any, heads: Any, tokens: Any, window: Any, past: Any, tile_s: Any, moved: Any
+) -> Any:
+    """FlashAttention over `heads` sequences x heads, from the seconds of one tile on one SM and the bytes moved."""
+    total, longest, rows = causal_tiles(tokens, window, past, c.window_tiles, c.tile_quantisation)
+    mean = heads * (total * tile_s + rows * c.block_s) * (1.0 / gpu.sm_count)
+    tail = c.tail * (longest * tile_s + c.block_s)
+    return c.overhead_s + moved / (c.memory_efficiency * gpu.memory_bytes_per_s) + mean + tail
+
+
+def causal_tiles(tokens: Any, window: Any, past: Any, window_tiles: Any, quantisation: Any) -> tuple[Any, Any, Any]:
+    """(key tiles that the query tiles of one head visit, key tiles of the longest row, query tiles).
+
+    window_tiles: key tiles that a row visits beyond those of its window. quantisation: 1 counts whole query tiles, 0
+    their filled share.
+    """
+    rows = np.asarray(tokens) * (1.0 / TILE)
+    rows = rows + quantisation * (np.ceil(rows) - rows)
+    before = np.ceil(np.asarray(past) * (1.0 / TILE))
+    widest = np.ceil(window * (1.0 / TILE)) + window_tiles
+    growing = np.minimum(np.maximum(widest - before, 0.0), rows)  # query tiles whose row the window does not cut
     total = growing * (before + 0.5 * (growing + 1.0)) + (rows - growing) * widest
-    return total, np.minimum(before + rows, widest)
+    return total, np.minimum(before + rows, widest), rows
 
 
-def head_dim_factor(head_dim: Any, c: Any) -> Any:
-    """Relative tensor-core rate by head_dim: 64 pays for a 128-wide tile and is bound by the softmax."""
-    dim = np.asarray(head_dim, dtype=float)
-    small = np.minimum(dim / 128.0, 1.0)
-    large = np.clip(dim / 128.0 - 1.0, 0.0, 1.0)
-    return (c.rate_at_64 + (1.0 - c.rate_at_64) * (2.0 * small - 1.0)) * (1.0 + (c.rate_at_256 - 1.0) * large)
+def split_kv_seconds(
+    gpu: Accelerator,
+    c: Any,
+    blocks: Any,
+    block_s: Any,
+    keys: Any,
+    first_bytes: Any,
+    cache_bytes: Any,
+    other_bytes: Any,
+    math_s: Any,
+    warm_l2: bool,
+) -> Any:
+    """Decode attention beyond its overhead, from the unsplit thread blocks and the bytes and math of the whole call.
+
+    A block is split over its `keys` into slices of at least split_tokens while fewer than resident_waves blocks per SM
+    exist, at most max_splits; the slices' results are then reduced. The reduction never costs more than one more
+    sequence's cache read would, which keeps seconds from falling as the batch grows.
+    """
+    slots = c.resident_waves * gpu.sm_count
+    splits = np.minimum(np.minimum(keys / c.split_tokens, slots / blocks), c.max_splits)
+    splits = np.maximum(splits, 1.0)
+    waves = blocks * splits * (1.0 / gpu.sm_count)
+    start = (waves + c.wave_quantisation * (np.ceil(waves) - 1.0 - waves)) * block_s
+    read = cache_bytes / (c.memory_efficiency * gpu.memory_bytes_per_s)
+    reduction = np.minimum(c.reduce_s * splits, np.sqrt(c.reduce_s * slots * read / blocks))
+    ramp = c.ramp_s * np.minimum(first_bytes / c.ramp_bytes, 1.0)
+    if warm_l2:  # all of the cache stays in L2 up to 0.4 of it, none from 1.0 on
+        cached = np.clip((1.0 - cache_bytes / gpu.l2_bytes) / 0.6, 0.0, 1.0)
+        read = read * (1.0 - c.l2_saving * cached)
+    core = np.maximum(read + other_bytes * (1.0 / gpu.memory_bytes_per_s), math_s)
+    return ramp + reduction + np.sqrt(start * start + core * core)
 
 
 def fp8_gain(gpu: Accelerator, compute_format: Any, realised: Any) -> Any:
-    """Speed-up over bf16 products; `realised` is the share of the tensor cores' own that the kernel reaches.
+    """Speed-up over bf16 products; `realised` is the share of the tensor cores' own that a kernel reaches.
 
     Raises:
         ValueError: a compute format other than bf16 and fp8.
     """
     compute = format_code(compute_format)
-    fp8 = FORMATS.index("fp8")
-    if np.any(np.asarray(compute) > fp8):
+    if np.any(np.asarray(compute) > FORMATS.index("fp8")):
         raise ValueError(f"attention compute format {compute_format!r}; valid: bf16, fp8")
     return 1.0 + realised * (gpu.format_flops[compute] / gpu.format_flops[0] - 1.0)
+
+
+def _head_dim_rate(head_dim: Any, c: SimpleNamespace) -> Any:
+    """Tensor-core rate relative to head_dim 128: 64 pays for a 128-wide tile, 256 amortises the softmax."""
+    width = np.asarray(head_dim) * (1.0 / TILE)
+    narrow = 1.0 - (1.0 - c.rate_at_64) * np.maximum(2.0 - 2.0 * width, 0.0)
+    return np.maximum(narrow, 0.1) * (1.0 + (c.rate_at_256 - 1.0) * np.clip(width - 1.0, 0.0, 1.0))
 
 
 def _limit(window: Any) -> Any:

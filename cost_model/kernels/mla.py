@@ -1,24 +1,27 @@
 """Seconds of the multi-head latent attention core (DeepSeek-V2, arXiv 2405.04434).
 
 Prefill expands the latent into per-head keys (nope + rope) and values and runs causal attention. Decode keeps the
-up-projections absorbed: every head reads the same cached row of latent + rope numbers, so that one cache read
-serves all heads of a rank (multi-query attention of width 576); the absorbed products are `batched_gemm`s.
-Heads are those of one rank; the latent is never sharded. Constants: cost_model/fit/mla.py.
+up-projections absorbed: every head reads the same cached row of latent + rope numbers, so that one cache read serves
+all heads of a rank (multi-query attention of width 576); the absorbed products are `batched_gemm`s of their own.
+Same forms as kernels/attention.py; constants: cost_model/fit/mla.py. Heads are those of one rank; the latent is never
+sharded.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from cost_model.kernels.attention import TILE, causal_tiles, fp8_gain
-from spaces.formats import KV_BYTES, KV_FORMATS, kv_code
+from cost_model.accelerator import Accelerator
+from cost_model.kernels.attention import HEAD_STEP, TILE, prefill_seconds, split_kv_seconds
+from spaces.formats import FORMATS, KV_BYTES, KV_FORMATS, kv_code
 
-if TYPE_CHECKING:
-    from cost_model.accelerator import Accelerator
-
-HEAD_TILE = 64  # heads of one decode thread block
+HEAD_TILE = 64  # heads that one decode block carries
+_UNLIMITED = 2.0**40  # tokens: no window
+_BF16_BYTES = 2.0
+# number format of the products, by KV format: the cache is multiplied as it lies where the GPU can
+_COMPUTE = np.array([FORMATS.index("bf16"), FORMATS.index("fp8"), FORMATS.index("fp8")])
 
 
 def mla_prefill(
@@ -31,34 +34,25 @@ def mla_prefill(
     qk_nope_head_dim: Any = 128,
     v_head_dim: Any = 128,
     kv_format: Any = "bf16",
-    compute_format: Any = "bf16",
     past: Any = 0,
 ) -> Any:
-    """Causal attention of `tokens` new tokens in each of `batch` sequences, keys and values expanded.
+    """Seconds of causal attention of `tokens` new tokens in each of `batch` sequences, keys and values expanded.
 
-    `past` cached tokens before them are modelled: no measured row has a prefix.
+    Arguments broadcast. `past` cached tokens before them are modelled: no measured row has a prefix; their expansion
+    is a product of its own.
 
-    Returns:
-        Seconds, shaped like the arguments.
     Raises:
-        ValueError: unknown format, or a compute format other than bf16 and fp8.
+        ValueError: unknown KV format.
     """
     kv = kv_code(kv_format)
     c = gpu.calibration.at("mla_prefill", kv, KV_FORMATS)
-    tiles, longest = causal_tiles(tokens, 0, past)
-    rows = np.ceil(np.asarray(tokens) / TILE)
-    width = np.asarray(qk_nope_head_dim) + qk_rope_head_dim
-    per_key = 2.0 * (width + v_head_dim) * TILE
-    flops = per_key * (tiles * TILE + rows * c.prologue_keys)
-    slowest = per_key * (longest * TILE + c.prologue_keys) * gpu.sm_count
-    rate = c.compute_efficiency * gpu.peak_flops["bf16"] * fp8_gain(gpu, compute_format, c.fp8_gain)
+    per_key = np.asarray(qk_nope_head_dim) + qk_rope_head_dim + v_head_dim
+    rate = c.compute_efficiency * gpu.peak_flops["bf16"]
+    tile_s = (2.0 * TILE * TILE * gpu.sm_count) * per_key / rate
     latent = (np.asarray(kv_lora_rank) + qk_rope_head_dim) * KV_BYTES[kv]
-    moved = batch * (tokens * (4.0 * heads * (width + v_head_dim) + latent) + past * 2.0 * heads * (width + v_head_dim))
-    return (
-        c.overhead_s
-        + moved / (c.memory_efficiency * gpu.memory_bytes_per_s)
-        + np.maximum(batch * heads * flops, slowest) / rate
-    )
+    # per head: query, output, key, value of a new token; key and value of a cached one
+    moved = batch * (tokens * (2.0 * _BF16_BYTES * per_key * heads + latent) + past * (_BF16_BYTES * per_key) * heads)
+    return prefill_seconds(gpu, c, np.asarray(batch) * heads, tokens, _UNLIMITED, past, tile_s, moved)
 
 
 def mla_decode(
@@ -71,30 +65,37 @@ def mla_decode(
     qk_nope_head_dim: Any = 128,
     v_head_dim: Any = 128,
     kv_format: Any = "bf16",
-    compute_format: Any = "bf16",
     queries: Any = 1,
+    warm_l2: bool = False,
 ) -> Any:
-    """Absorbed attention of one new token per sequence against `context` cached latents, the new one included.
+    """Seconds of absorbed attention of one new token per sequence against `context` cached latents, itself included.
 
-    `queries` > 1 verifies that many drafted tokens per sequence in one pass (modelled). The per-head widths do not
-    enter the absorbed core; they are accepted so that both phases take one set of dimensions.
-
-    Returns:
-        Seconds, shaped like the arguments.
+    Args:
+        queries: new tokens per sequence (verification of drafts), further rows on one cache read; modelled.
+        qk_nope_head_dim, v_head_dim: absorbed, without effect: both phases take one set of dimensions.
+        warm_l2: the same call has just run, so that a small cache is still in L2 (as in a microbenchmark).
     Raises:
-        ValueError: unknown format, or a compute format other than bf16 and fp8.
+        ValueError: unknown KV format.
     """
     del qk_nope_head_dim, v_head_dim
     kv = kv_code(kv_format)
     c = gpu.calibration.at("mla_decode", kv, KV_FORMATS)
     rank = np.asarray(kv_lora_rank)
     width = rank + qk_rope_head_dim
-    group = np.asarray(heads) * queries
-    tiles = np.ceil(group / HEAD_TILE)
-    moved = batch * (context * width * KV_BYTES[kv] + 2.0 * group * (width + rank))
-    spread = np.minimum(1.0, batch * np.ceil(np.asarray(context) / c.split_tokens) / gpu.sm_count)
-    rate = c.compute_efficiency * gpu.peak_flops["bf16"] * fp8_gain(gpu, compute_format, c.fp8_gain)
-    memory = moved / (c.memory_efficiency * gpu.memory_bytes_per_s * np.sqrt(spread))
-    math = 2.0 * batch * context * (width + rank) * tiles * HEAD_TILE / rate
-    start = batch * tiles * c.block_s / gpu.sm_count
-    return c.overhead_s + np.sqrt(start * start + np.maximum(memory, math) ** 2)
+    rows = np.asarray(heads, dtype=float) * queries
+    tiles = np.ceil(rows * (1.0 / HEAD_TILE))
+    padded = np.minimum(np.ceil(rows * (1.0 / HEAD_STEP)) * HEAD_STEP, HEAD_TILE)
+    per_sequence = np.asarray(context) * width * KV_BYTES[kv]
+    rate = c.compute_efficiency * gpu.format_flops[_COMPUTE[kv]]
+    return c.overhead_s + split_kv_seconds(
+        gpu,
+        c,
+        blocks=batch * tiles,
+        block_s=c.block_s + c.block_row_s * padded,
+        keys=context,
+        first_bytes=per_sequence,
+        cache_bytes=batch * per_sequence,
+        other_bytes=batch * rows * (_BF16_BYTES * (width + rank)),
+        math_s=batch * tiles * context * (2.0 * HEAD_TILE) * (width + rank) / rate,
+        warm_l2=warm_l2,
+    )
