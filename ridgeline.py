@@ -229,23 +229,26 @@ def show_command(
 @app.command("export")
 def export_command(
     run_dir: Path,
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
-    design: Annotated[str | None, typer.Option(help="Design or point id.")] = None,
-    at: Annotated[float | None, typer.Option(help="Best design at this tokens/s/user.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write; several designs get a folder each in it.")],
+    design: Annotated[list[str] | None, typer.Option(help="Design or point id; may be repeated.")] = None,
+    at: Annotated[list[float] | None, typer.Option(help="Best design at this tokens/s/user; may be repeated.")] = None,
     knee: Annotated[bool, typer.Option(help="The design at the knee of the frontier.")] = False,
+    engine: Annotated[str | None, typer.Option(help="Launch files of one engine; it must run the plans.")] = None,
     force: Annotated[bool, typer.Option(help="Overwrite.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a design's config.json, recipes and launch files."""
-    if (design is not None) + (at is not None) + knee != 1:
-        raise ValueError("give exactly one of --design ID, --at TOKENS_PER_S_PER_USER, --knee")
+    """Write a design's config.json, recipes, launch files, training arguments and card."""
     result = load_run(run_dir)
-    identifier = design or result.pick(at=at, knee=knee)
-    files = export(result, identifier, out, force=force)
+    picked = [*(design or []), *(result.pick(at=target) for target in at or [])]
+    picked += [result.pick(knee=True)] if knee else []
+    if not picked:
+        raise ValueError("give at least one of --design ID, --at TOKENS_PER_S_PER_USER, --knee")
+    only = at[0] if at and len(picked) == 1 else None  # its balanced point is then the one asked for
+    files = export(result, picked if len(picked) > 1 else picked[0], out, force=force, engine=engine, at=only)
     if as_json:
-        print_json({"design": identifier, "files": [str(path) for path in files]})
+        print_json({"design": picked[0], "designs": picked, "files": [str(path) for path in files]})
     else:
-        console.print(f"{identifier}: " + ", ".join(str(path) for path in files))
+        console.print(f"{', '.join(picked)}: {len(files)} files in {out}; start with README.md and card.md")
 
 
 if __name__ == "__main__":

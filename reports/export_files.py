@@ -11,13 +11,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 
-def write_folder(folder: Path, files: Mapping[str, str], force: bool, stale: Iterable[str] = ()) -> list[Path]:
+def write_folder(
+    folder: Path, files: Mapping[str, str], force: bool, stale: Iterable[str] = (), dry_run: bool = False
+) -> list[Path]:
     """Write text files under a folder that is made if needed.
 
     Args:
         files: text by relative name, e.g. "launch/latency/vllm.sh"; names that end in .sh are made executable.
         force: replace files that exist. stale: names that an earlier export may have left and this one does not
-            write; removed under `force`.
+            write; removed under `force`. dry_run: refuse what would be refused, write nothing.
     Returns:
         The paths, in the order of `files`.
     Raises:
@@ -25,11 +27,13 @@ def write_folder(folder: Path, files: Mapping[str, str], force: bool, stale: Ite
             full. Nothing is changed then, unless a rename itself fails.
     """
     check_target(folder)
-    paths = {name: folder / name for name in files}
+    paths, stale = {name: folder / name for name in files}, tuple(stale)
     _check_inside(folder, [*paths.values(), *(folder / name for name in stale)])
     there = [name for name, path in paths.items() if os.path.lexists(path)]
     if there and not force:
         raise ValueError(f"{folder}: {_few(there)} exists; use --force to overwrite, or another folder")
+    if dry_run:
+        return list(paths.values())
     temporary: dict[Path, Path] = {}
     try:
         for name, path in paths.items():

@@ -17,7 +17,7 @@ from cost_model.fit.own_gpu import calibrate_own
 from cost_model.measure import measure
 from reports.advice import advise
 from reports.advice_page import advice_page, print_advice
-from reports.export import write_files
+from reports.export_files import write_folder
 from reports.terminal import frontier_table, prediction_table, print_json, readable, rows_table
 from spaces import Deployment, Workload, available_models, load_architecture, load_recipe
 from spaces.formats import FORMATS, RECIPE_ATTENTION, RECIPE_FFN, RECIPES
@@ -145,7 +145,7 @@ def advise_command(
 ) -> None:
     """Say what a model's shape costs on a GPU, and which nearby shape serves better."""
     advice = advise(model, gpu, engine, isl, osl, cached, recipe, kv)
-    page = None if out is None else str(write_files(out, {"advice.html": advice_page(advice)}, force=True)[0])
+    page = None if out is None else str(write_folder(out, {"advice.html": advice_page(advice)}, force=True)[0])
     if as_json:
         print_json({**advice, "page": page})
         return

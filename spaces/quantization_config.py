@@ -92,6 +92,8 @@ def _modelopt(fields: Fields) -> tuple[Scheme, str | None]:
     if isinstance(fields.values.get("quantization"), dict):
         fields = Fields(fields.table("quantization"), f"{fields.where}: quantization")
     algorithm = fields.word("quant_algo")
+    if algorithm is None and _kv_format(fields) is not None:  # only the KV cache is quantised
+        return (lambda module: "bf16"), _kv_format(fields)
     if algorithm is None or algorithm.lower() not in _ALGORITHMS:
         raise fields.error("quant_algo", f"= {algorithm!r}: not supported; supported: {', '.join(_ALGORITHMS)}")
     format_ = _ALGORITHMS[algorithm.lower()]
