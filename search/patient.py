@@ -11,7 +11,10 @@ from typing import Any
 from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import InterfaceError, OperationalError, PendingRollbackError
+
+# the last is what Optuna runs into where it goes on with a connection that was cut
+LOST = (OperationalError, InterfaceError, PendingRollbackError)
 
 PATIENCE_SECONDS = 900.0  # a restart or a failover takes minutes; what is away longer needs a person
 PAUSE_SECONDS = 1.0
@@ -54,7 +57,7 @@ def _patient(call: Callable[..., Any]) -> Callable[..., Any]:
         while True:
             try:
                 return call(self, *args, **kwargs)
-            except (StorageInternalError, OperationalError, InterfaceError) as error:
+            except (StorageInternalError, *LOST) as error:
                 if not unreachable(error):
                     raise
                 if not deadline:
@@ -70,7 +73,7 @@ def _patient(call: Callable[..., Any]) -> Callable[..., Any]:
 def unreachable(error: BaseException | None) -> bool:
     """Whether the database could not be reached or went away, as opposed to refusing what it was asked."""
     while error is not None:
-        if isinstance(error, OperationalError | InterfaceError):
+        if isinstance(error, LOST):
             return True
         error = error.__cause__
     return False
