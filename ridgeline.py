@@ -5,6 +5,7 @@ The command line (`ridgeline --help`) and the notebook face (`import ridgeline a
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from reports.export import export
 from reports.figures import figure, write_images
 from reports.model_commands import Json, commands
 from reports.page import write_report
-from reports.terminal import print_json, readable, report_text, summary_table
+from reports.terminal import line, print_json, readable, report_text, summary_table
 from spaces import (
     Architecture,
     Deployment,
@@ -76,7 +77,10 @@ def main() -> None:
     """Run the command line; bad input ends with one message on standard error and exit code 2."""
     try:
         app()
-    except ValueError as error:
+    except BrokenPipeError:  # the reader of a pipe had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 
@@ -101,7 +105,7 @@ def run_command(
         print_json({**result.summary(), "report": str(page)})
     else:
         console.print(summary_table(result))
-        console.print(f"[bold]report:[/bold] {page}")
+        console.print(line("report", page))
 
 
 def overrides(pairs: list[str] | None, **search: Any) -> dict[str, Any]:
@@ -158,9 +162,9 @@ def sweep_command(
     if as_json:
         print_json(result)
         return
-    console.print(readable({k: v for k, v in result.items() if k != "certificate"}))
+    console.print(readable({k: v for k, v in result.items() if k != "certificate"}), markup=False)
     if "certificate" in result:
-        console.print(f"[bold]{certify}[/bold]: {certificate_text(result['certificate'])}")
+        console.print(line(certify, certificate_text(result["certificate"])))
 
 
 @app.command("worker")
@@ -168,12 +172,13 @@ def worker_command(
     study: str,
     storage: Annotated[str, typer.Option(help="Optuna storage, e.g. postgresql+psycopg://user@host/database.")],
     set_: Annotated[list[str] | None, typer.Option("--set", help="key.path=value; may be repeated.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Different for each worker; default: random.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Different for each worker; default: random.")] = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Stop after so many; default: the study's.")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for this worker's frontier.")] = None,
 ) -> None:
     """Price trials of a study shared with other machines through an Optuna storage."""
-    console.print(readable(run_worker(load_study(study, **overrides(set_)), storage, seed, trials, out)))
+    done = run_worker(load_study(study, **overrides(set_)), storage, seed, trials, out)
+    console.print(readable(done), markup=False)
 
 
 @app.command("report")
@@ -189,7 +194,7 @@ def report_command(
     if as_json:
         print_json({"report": str(page), "images": drawn})
     else:
-        console.print(f"[bold]report:[/bold] {page}", *drawn)
+        console.print(line("report", " ".join([str(page), *drawn])))
 
 
 @app.command("compare")
@@ -206,7 +211,7 @@ def compare_command(
     if as_json:
         print_json({**compare(runs, points), "page": str(page)})
     else:
-        console.print(f"[bold]comparison:[/bold] {page}")
+        console.print(line("comparison", page))
 
 
 @app.command("show")
@@ -223,7 +228,7 @@ def show_command(
         print_json(described)
         return
     for name, value in described.items():
-        console.print(f"[bold]{name}[/bold]: {value}")
+        console.print(line(name, value))
 
 
 @app.command("export")
@@ -248,7 +253,7 @@ def export_command(
     if as_json:
         print_json({"design": picked[0], "designs": picked, "files": [str(path) for path in files]})
     else:
-        console.print(f"{', '.join(picked)}: {len(files)} files in {out}; start with README.md and card.md")
+        console.print(line(", ".join(picked), f"{len(files)} files in {out}; start with README.md and card.md"))
 
 
 if __name__ == "__main__":

@@ -198,7 +198,7 @@ def read_measured(path: str | Path) -> pd.DataFrame:
         if found is None:
             raise ValueError(f"{path}: needs a column {' or '.join(spellings)}; it has {', '.join(map(str, rows))}")
         columns[wanted] = pd.to_numeric(rows[found], errors="coerce").where(rows[found].notna(), np.nan)
-        broken = rows[found].notna() & ~(columns[wanted] > 0)
+        broken = rows[found].notna() & ~((columns[wanted] > 0) & np.isfinite(columns[wanted]))
         if broken.any():
             raise ValueError(f"{path}: row {int(np.flatnonzero(broken)[0]) + 2}: {found} must be a number above 0")
     result = pd.DataFrame(columns)

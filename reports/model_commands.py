@@ -18,7 +18,7 @@ from cost_model.measure import measure
 from reports.advice import advise
 from reports.advice_page import advice_page, print_advice
 from reports.export_files import write_folder
-from reports.terminal import frontier_table, prediction_table, print_json, readable, rows_table
+from reports.terminal import frontier_table, line, prediction_table, print_json, readable, rows_table
 from spaces import Deployment, Workload, available_models, load_architecture, load_recipe
 from spaces.formats import FORMATS, RECIPE_ATTENTION, RECIPE_FFN, RECIPES
 from studies.plans import plan_frontier
@@ -39,14 +39,14 @@ def predict_command(
     engine: Annotated[str, typer.Option()] = "trtllm",
     recipe: Annotated[str | None, typer.Option(help="Number formats; default: the checkpoint's own.")] = None,
     kv: Annotated[str | None, typer.Option(help="KV-cache format.")] = None,
-    tp: Annotated[int | None, typer.Option(help="Tensor parallelism, as engines spell it.")] = None,
-    ep: Annotated[int | None, typer.Option(help="Expert parallelism inside --tp.")] = None,
-    pp: Annotated[int | None, typer.Option()] = None,
-    attention_tp: Annotated[int | None, typer.Option()] = None,
-    attention_dp: Annotated[int | None, typer.Option()] = None,
-    kvp: Annotated[int | None, typer.Option()] = None,
-    ffn_tp: Annotated[int | None, typer.Option()] = None,
-    gpus: Annotated[int | None, typer.Option(help="Without a plan: at most so many GPUs.")] = None,
+    tp: Annotated[int | None, typer.Option(min=1, help="Tensor parallelism, as engines spell it.")] = None,
+    ep: Annotated[int | None, typer.Option(min=1, help="Expert parallelism inside --tp.")] = None,
+    pp: Annotated[int | None, typer.Option(min=1)] = None,
+    attention_tp: Annotated[int | None, typer.Option(min=1)] = None,
+    attention_dp: Annotated[int | None, typer.Option(min=1)] = None,
+    kvp: Annotated[int | None, typer.Option(min=1)] = None,
+    ffn_tp: Annotated[int | None, typer.Option(min=1)] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="Without a plan: at most so many GPUs.")] = None,
     batch: Annotated[str, typer.Option(help="Sequences in flight per replica, or max.")] = "max",
     cached: Annotated[int, typer.Option()] = 0,
     load: Annotated[str, typer.Option(help="closed-loop, static or offline.")] = "closed-loop",
@@ -62,6 +62,8 @@ def predict_command(
     workload = Workload(isl=isl, osl=osl, cached=cached, load=load)
     decoupled = (attention_tp, attention_dp, kvp, ffn_tp)
     if all(value is None for value in (tp, ep, pp, *decoupled)) and batch == "max":
+        if draft_tokens or acceptance:
+            raise ValueError("--draft-tokens and --acceptance are priced under a plan; state one, e.g. --tp 1")
         count = gpus or accelerator.link_domain
         sizes = [n for n in (1, 2, 4, 8, 16, 32, 64, 72) if n <= count]
         frame = plan_frontier(architecture, recipe, kv, workload, accelerator, sizes)
@@ -70,6 +72,8 @@ def predict_command(
         else:
             console.print(frontier_table(f"{model} on {gpu}, {recipe}, KV {kv}, {isl}/{osl}", frame))
         return
+    if gpus is not None:
+        raise ValueError("--gpus bounds the plans that are tried; the plan stated here says how many GPUs it needs")
     if any(value is not None for value in decoupled) and tp is not None:
         raise ValueError(
             "--tp is the engines' spelling; do not mix it with --attention-tp, --attention-dp, --kvp, --ffn-tp"
@@ -97,7 +101,7 @@ def predict_command(
 def batch_size(text: str) -> int | None:
     if text == "max":
         return None
-    if not text.isdigit() or int(text) < 1:
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise ValueError(f"--batch {text!r}: a whole number >= 1, or max")
     return int(text)
 
@@ -151,7 +155,7 @@ def advise_command(
         return
     print_advice(advice, console)
     if page is not None:
-        console.print(f"[bold]page:[/bold] {page}")
+        console.print(line("page", page))
 
 
 @commands.command("measure")
@@ -166,7 +170,7 @@ def measure_command(out: Annotated[Path, typer.Option(help="Empty directory for 
             bar.update(task, completed=done, total=total, description=what)
 
         counts = measure(out, progress=show)
-    console.print(f"{out}: {readable(counts)}")
+    console.print(line(out, readable(counts)))
 
 
 @commands.command("calibrate")
@@ -184,7 +188,7 @@ def calibrate_command(
     console.print(
         rows_table([{"constants of": key, **{k: str(v) for k, v in fit.items()}} for key, fit in fits.items()])
     )
-    console.print(f"[bold]{out}[/bold]: use it as --gpu {out}")
+    console.print(line(out, f"use it as --gpu {out}"))
 
 
 @commands.command("list")

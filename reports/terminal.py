@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from cost_model import Prediction
 from studies.results import Run
@@ -16,9 +18,15 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, allow_nan=False))
 
 
+def line(label: Any, text: Any) -> Text:
+    """A bold label and a text, both as they are: no name or path is taken for markup."""
+    return Text.assemble((str(label), "bold"), f": {text}")
+
+
 def summary_table(result: Run) -> Table:
     """The best designs at each interactivity target, against the reference."""
-    table = Table(title=f"{result.name}: best designs against {result.reference_name} under the same recipe")
+    title = f"{result.name}: best designs against {result.reference_name} under the same recipe"
+    table = Table(title=escape(title))
     for heading in ("tokens/s/user", "design", "shape", "recipe", "tokens/s/GPU", "gain"):
         table.add_column(heading, justify="right" if heading in ("tokens/s/user", "tokens/s/GPU", "gain") else "left")
     for row in result.summary()["best"]:
@@ -34,7 +42,7 @@ def summary_table(result: Run) -> Table:
 
 
 def frontier_table(title: str, frame: Any) -> Table:
-    table = Table(title=title)
+    table = Table(title=escape(title))
     columns = ("GPUs", "plan", "batch", "tokens/s/user", "tokens/s/GPU", "TTFT ms", "GB/GPU", "bound by")
     for heading in columns:
         table.add_column(heading, justify="left" if heading in ("plan", "bound by") else "right")
@@ -55,7 +63,7 @@ def frontier_table(title: str, frame: Any) -> Table:
 
 
 def prediction_table(title: str, p: Prediction) -> Table:
-    table = Table(title=title, show_header=False)
+    table = Table(title=escape(title), show_header=False)
     shares = ", ".join(f"{name.replace('_', ' ')} {100 * s / p.tpot_s:.0f} %" for name, s in p.breakdown.items())
     rows: list[tuple[str, str]] = [
         ("time to first token", f"{1e3 * p.ttft_s:.1f} ms mean, {1e3 * p.ttft_median_s:.1f} ms median"),
@@ -75,7 +83,7 @@ def prediction_table(title: str, p: Prediction) -> Table:
         ("evidence", f"{p.evidence}; 80 % of measurements within x{p.error_low:.2f} to x{p.error_high:.2f}"),
     ]
     for name, text in rows:
-        table.add_row(f"[bold]{name}[/bold]", text)
+        table.add_row(f"[bold]{name}[/bold]", escape(text))
     return table
 
 
@@ -85,7 +93,7 @@ def rows_table(rows: list[dict[str, Any]]) -> Table:
     for heading in rows[0]:
         table.add_column(heading.replace("_", " "))
     for row in rows:
-        table.add_row(*(f"{value:g}" if isinstance(value, float) else str(value) for value in row.values()))
+        table.add_row(*(f"{value:g}" if isinstance(value, float) else escape(str(value)) for value in row.values()))
     return table
 
 
@@ -95,9 +103,9 @@ def report_text(report: dict[str, Any]) -> str:
     for name, value in report.items():
         heading = f"[bold]{name.replace('_', ' ')}[/bold]"
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            lines += [f"{heading}:", *(f"  {readable(item)}" for item in value)]
+            lines += [f"{heading}:", *(f"  {escape(readable(item))}" for item in value)]
         elif value is not None:
-            lines.append(f"{heading}: {readable(value)}")
+            lines.append(f"{heading}: {escape(readable(value))}")
     return "\n".join(lines)
 
 

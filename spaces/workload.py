@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 LOADS = ("closed-loop", "static", "offline")
+MOST_TOKENS = 1e9
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Workload:
     def __post_init__(self) -> None:
         for name, least in (("isl", 1), ("osl", 1), ("cached", 0)):
             value = np.asarray(getattr(self, name), dtype=float)
-            if not np.all(np.isfinite(value)) or np.any(value < least):
-                raise ValueError(f"{name} = {getattr(self, name)!r}: must be a finite number >= {least}")
+            if not np.all((value >= least) & (value <= MOST_TOKENS)):
+                wanted = f"a finite number >= {least} and at most {MOST_TOKENS:g}"
+                raise ValueError(f"{name} = {getattr(self, name)!r}: must be {wanted}")
         if self.load not in LOADS:
             raise ValueError(f"load = {self.load!r}; valid: {', '.join(LOADS)}")

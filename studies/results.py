@@ -169,6 +169,8 @@ class Run:
         """
         if (at is None) == (not knee):
             raise ValueError("pick: give either at=TOKENS_PER_S_PER_USER or knee=True")
+        if at is not None and not at > 0:
+            raise ValueError(f"--at {at:g}: must be above 0 tokens/s/user")
         best = self.frontier[self.frontier["overall"]]
         if best.empty:
             raise ValueError(f"{self.path}: the frontier is empty: no point is within the study's limits")

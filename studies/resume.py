@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Set
 from pathlib import Path
 
 from search.checkpoint import restored, saved
@@ -13,6 +14,7 @@ from studies.study import Study, load_study
 
 SHARE = 0.05  # of the time that saving may take
 STOPPING = {"trials", "seconds", "plateau"}  # keys of [search] that say when to stop, not what is found
+HOW_TO_SEARCH = STOPPING | {"sampler", "seed"}  # keys that change what is found, but not what there is to find
 
 
 def open_directory(study: Study, name: str, out: str | Path | None, resume: bool) -> RunDirectory:
@@ -30,15 +32,15 @@ def open_directory(study: Study, name: str, out: str | Path | None, resume: bool
     return directory
 
 
-def refuse_another_study(study: Study, before: Study, where: str) -> None:
-    """Only when to stop may differ between a run and its resumption.
+def refuse_another_study(study: Study, before: Study, where: str, free: Set[str] = STOPPING) -> None:
+    """Only the `free` keys of [search] may differ.
 
     Raises:
         ValueError: anything else does; keys of [search] with both values.
     """
     ours, theirs = ({k: v for k, v in s.table.items() if k != "search"} for s in (study, before))
     changed = sorted(k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k))
-    here, there = (s.search.model_dump(exclude=STOPPING) for s in (study, before))
+    here, there = (s.search.model_dump(exclude=set(free)) for s in (study, before))
     changed += [f"search.{k} (there {there[k]!r}, here {here[k]!r})" for k in here if here[k] != there[k]]
     if changed:
         raise ValueError(f"{where}: holds another study; these differ: {', '.join(changed)}")

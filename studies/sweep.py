@@ -14,9 +14,9 @@ from search.objective import ServingObjective
 from search.sweep import Sweep, sweep
 from studies.objective import build_objective
 from studies.results import Run, load_run
-from studies.resume import open_directory
+from studies.resume import HOW_TO_SEARCH, open_directory, refuse_another_study
 from studies.store import RunDirectory
-from studies.study import Study
+from studies.study import Study, load_study
 from studies.tables import archive_index, design_ids, own_points, reference_set
 
 CHECKPOINT, EXACT = "sweep", "exact"
@@ -90,6 +90,8 @@ def certify_run(run_directory: str | Path, exact_directory: RunDirectory) -> dic
         ValueError: another study, or the sweep is not finished.
     """
     run = load_run(run_directory)
+    exact_study = load_study(exact_directory.path / "study.toml")
+    refuse_another_study(exact_study, run.study, f"--certify {run.path}", HOW_TO_SEARCH)
     objective = run.objective
     exact = exact_directory.read_table(EXACT)
     found = _found(run)
@@ -152,7 +154,7 @@ def _client(scheduler: str | None) -> Any:
         raise ValueError("--scheduler needs Dask: pip install 'ridgeline[distributed]'") from error
     try:
         return Client(scheduler, timeout=30)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: not an address
         raise ValueError(f"--scheduler {scheduler}: no Dask scheduler answers there: {error}") from error
 
 
