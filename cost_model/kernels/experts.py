@@ -48,14 +48,16 @@ def experts(
     c = gpu.calibration.at("experts", form, FORMATS)
     tokens, hidden, top_k = (np.asarray(value, dtype=float) for value in (tokens, hidden, top_k))
     width = np.asarray(expert_ffn, dtype=float) / tp
-    up = width * (1.0 + np.asarray(gated, dtype=float))
+    matrices = 1.0 + np.asarray(gated, dtype=float)  # of FC1
     load = busiest_rank(tokens, experts, top_k, ep, skew, TILE_ROWS)
     carried = np.where(gpu.native, ACTIVATION_BYTES, 2.0)[form]
     # permuted input read, written and quantised; FC1 output written and read; FC2 input; output written, gathered
-    passes = hidden * (6.0 + 2.0 * carried) + 4.0 * up + 2.0 * width * carried
+    passes = hidden * (6.0 + 2.0 * carried) + width * (4.0 * matrices + 2.0 * carried)
     moved = load.assignments * (passes / c.pass_efficiency) + tokens * (hidden * c.token_bytes)
     routing = c.overhead_s + c.overhead_choice_s * top_k + tokens * (top_k * c.pair_s)
-    return routing + moved / gpu.memory_bytes_per_s + _grouped_gemms(gpu, c, form, load, hidden, up, width)
+    return (
+        routing + moved / gpu.memory_bytes_per_s + _grouped_gemms(gpu, c, form, load, hidden, matrices * width, width)
+    )
 
 
 def _grouped_gemms(gpu: Accelerator, c: Any, form: Any, load: RankLoad, hidden: Any, up: Any, width: Any) -> Any:
@@ -70,5 +72,7 @@ def _grouped_gemms(gpu: Accelerator, c: Any, form: Any, load: RankLoad, hidden: 
         across = np.ceil(columns / TILE_COLUMNS)
         for i, rows in enumerate(TILE_ROWS):
             math = np.ceil(tiles[i] * across) * (c.wave_s + 2.0 * rows * TILE_COLUMNS / rate * depth)
-            totals[i] = totals[i] + np.sqrt(math * math + memory)
+            math *= math
+            math += memory
+            totals[i] = totals[i] + np.sqrt(math)
     return np.minimum(totals[0], totals[1])

@@ -84,9 +84,10 @@ def _per_layer(load: _Load, tokens: Any, experts: Any, top_k: Any, ep: Any, tile
     shape = np.broadcast_shapes(experts.shape, top_k.shape)
     if len(shape) != 2 or shape[1] != 1 or any(v.ndim == 2 and v.shape[0] != 1 for v in (tokens, ep)):
         return load(tokens, experts, top_k, ep, tile_rows)
-    pairs = np.concatenate([np.broadcast_to(value, shape) for value in (experts, top_k)], axis=1)
-    layers, row = np.unique(pairs, axis=0, return_inverse=True)
-    return [part[row.ravel()] for part in load(tokens, layers[:, :1], layers[:, 1:], ep, tile_rows)]
+    key = experts * 65536.0 + top_k  # exact: both are small integers
+    _, first, row = np.unique(key.ravel(), return_index=True, return_inverse=True)
+    experts, top_k = (np.broadcast_to(value, shape)[first] for value in (experts, top_k))
+    return [part[row] for part in load(tokens, experts, top_k, ep, tile_rows)]
 
 
 def _balanced(tokens: Any, experts: Any, top_k: Any, ep: Any, tile_rows: tuple[float, ...]) -> list[Any]:
