@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,11 @@ class TorchTimer:
 
     def __call__(self, shape: Shape) -> float:
         """Seconds of one call."""
-        builders = {"gemm": self._gemm, "attention_context": self._prefill, "attention_generation": self._decode}
+        builders: dict[str, Callable[..., list[Callable[[], Any]]]] = {
+            "gemm": self._gemm,
+            "attention_context": self._prefill,
+            "attention_generation": self._decode,
+        }
         calls = builders[shape.file](**shape.columns)
         return self._replayed(calls)
 
@@ -124,7 +129,7 @@ class TorchTimer:
         torch = self.torch
         if dtype == "bfloat16":
             pairs = [(self._random(m, k), self._random(n, k)) for _ in range(self._copies(2.0 * n * k))]
-            return [lambda x=x, w=w: torch.nn.functional.linear(x, w) for x, w in pairs]
+            return [partial(torch.nn.functional.linear, x, w) for x, w in pairs]
         pairs = [(self._random(m, k), self._random(n, k).to(torch.float8_e4m3fn)) for _ in range(self._copies(n * k))]
         one = torch.ones((), device="cuda")
 
@@ -134,7 +139,7 @@ class TorchTimer:
                 (x / scale).to(torch.float8_e4m3fn), w.t(), scale_a=scale, scale_b=one, out_dtype=torch.bfloat16
             )
 
-        return [lambda x=x, w=w: quantised(x, w) for x, w in pairs]
+        return [partial(quantised, x, w) for x, w in pairs]
 
     def _prefill(
         self, batch: int, seq: int, heads: int, kv_heads: int, head_dim: int, **_: Any
@@ -142,7 +147,7 @@ class TorchTimer:
         q = self._random(batch, heads, seq, head_dim)
         k, v = self._random(batch, kv_heads, seq, head_dim), self._random(batch, kv_heads, seq, head_dim)
         attention = self.torch.nn.functional.scaled_dot_product_attention
-        return [lambda: attention(q, k, v, is_causal=True, enable_gqa=True)]
+        return [partial(attention, q, k, v, is_causal=True, enable_gqa=True)]
 
     def _decode(
         self, batch: int, kv_len: int, heads: int, kv_heads: int, head_dim: int, **_: Any
@@ -152,7 +157,7 @@ class TorchTimer:
         q = self._random(batch, heads, 1, head_dim)
         caches = [(self._random(*size), self._random(*size)) for _ in range(copies)]
         attention = self.torch.nn.functional.scaled_dot_product_attention
-        return [lambda k=k, v=v: attention(q, k, v, enable_gqa=True) for k, v in caches]
+        return [partial(attention, q, k, v, enable_gqa=True) for k, v in caches]
 
     def _replayed(self, calls: list[Callable[[], Any]]) -> float:
         """Mean seconds per call over replays of one graph of all calls."""

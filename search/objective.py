@@ -136,7 +136,7 @@ class ServingObjective:
         rows = np.flatnonzero(good)
         part = proposals.architecture.take(rows), proposals.recipe[rows], proposals.kv_format[rows]
         good[rows] = (self.loss_excess(self.losses(*part)) <= 0).all(axis=1)
-        return good.reshape(-1, per_trial).any(axis=1)
+        return np.asarray(good.reshape(-1, per_trial).any(axis=1))
 
     def loss_excess(self, loss: PredictedLoss) -> np.ndarray:
         """(n, 2) by how much designs exceed the limits of shape_loss and quant_loss."""

@@ -40,9 +40,15 @@ class Scorer(Protocol):
 
     space: Any
     objectives: tuple[Objective, ...]
-    value_names: Sequence[str]
-    constraint_names: Sequence[str]
-    group_by: str | None
+
+    @property
+    def value_names(self) -> Sequence[str]: ...
+
+    @property
+    def constraint_names(self) -> Sequence[str]: ...
+
+    @property
+    def group_by(self) -> str | None: ...
 
     @property
     def points_per_trial(self) -> int:

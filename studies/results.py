@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,7 @@ class Run:
         reached = self.designs.dropna(subset=[column])
         if reached.empty:
             return None
-        row = reached.loc[reached[column].idxmax()]
+        row = reached.iloc[int(reached[column].to_numpy().argmax())]
         gain = row[f"gain_at_{target:g}"]
         return {
             "interactivity": target,
@@ -179,7 +180,7 @@ class Run:
             if fast.empty:
                 fastest = best["tokens_per_s_per_user"].max()
                 raise ValueError(f"--at {at:g}: no point is that fast; the fastest gives {fastest:.1f} tokens/s/user")
-            return str(fast.loc[fast["tokens_per_s_per_gpu"].idxmax(), "design"])
+            return str(fast.iloc[int(fast["tokens_per_s_per_gpu"].to_numpy().argmax())]["design"])
         xy = np.log(best[["tokens_per_s_per_user", "tokens_per_s_per_gpu"]].to_numpy())
         ends = xy[np.argmin(xy[:, 0])], xy[np.argmax(xy[:, 0])]
         along, offset = ends[1] - ends[0], xy - ends[0]
@@ -204,13 +205,13 @@ class Run:
         raise ValueError(f"{identifier!r}: no such design or point in {self.path}; designs: {known}, ...")
 
 
-def _short(points: pd.DataFrame) -> list[dict[str, Any]]:
+def _short(points: pd.DataFrame) -> list[dict[Hashable, Any]]:
     """Points without the fields that their design's row already shows."""
     hidden = {*FIELDS, "design", "recipe", "kv_format", "shape_loss", "quant_loss", "kind"}
     return points.drop(columns=[name for name in points if name in hidden]).to_dict("records")
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
+def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
     """JSON-able values: NumPy numbers become Python's, missing ones None."""
     return {
         name: None

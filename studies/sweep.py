@@ -30,12 +30,16 @@ def swept(
     progress: bool | None = None,
 ) -> Sweep:
     """Enumerate an objective's whole space, with a checkpoint in the directory after every round of chunks."""
+
+    def save(now: Sweep) -> None:
+        directory.write_arrays(CHECKPOINT, _saved(now))
+
     arrays = directory.read_arrays(CHECKPOINT) if resume else None
     state = sweep(
         objective,
         client=_client(scheduler),
         state=_restored(directory, arrays) if arrays else None,
-        on_round=lambda now: directory.write_arrays(CHECKPOINT, _saved(now)),
+        on_round=save,
         progress=progress,
     )
     if state.complete and state.frontier is not None:
@@ -130,8 +134,8 @@ def _certificate(
     base = reference[(reference["gpu"] == cell.gpu.name) & (reference["workload"] == cell.workload_name)]
     base = base[base["within_ttft"]]
     tables = [part[part["cell"] == number] for part in (found, exact)]
-    columns = [_columns(part, objective.objectives) for part in (*tables, base)]
-    return certify(*columns, objective.objectives)
+    ours, theirs, own = (_columns(part, objective.objectives) for part in (*tables, base))
+    return certify(ours, theirs, own, objective.objectives)
 
 
 def _columns(frame: pd.DataFrame, objectives: tuple[Objective, ...]) -> Table:
