@@ -54,7 +54,7 @@ class Calibration:
         """Constants of `op` for one key, or for an integer code array over `names`.
 
         Returns:
-            A namespace of floats (one key) or of arrays shaped like `key`.
+            A namespace of floats (one key, or a constant that all keys share) or of arrays shaped like `key`.
         Raises:
             KeyError: no constants exist for this operation and key.
         """
@@ -63,7 +63,7 @@ class Calibration:
         if np.ndim(key) == 0:
             return _namespace(self, op, names[int(key)])
         table = _table(self, op, names)
-        return SimpleNamespace(**{name: values[key] for name, values in table.items()})
+        return SimpleNamespace(**{name: v.take(key) if np.ndim(v) else v for name, v in table.items()})
 
     def fit(self, op: str, key: str) -> dict[str, Any]:
         """The fit record of an entry: rows, groups, errors, source, date, evidence."""
@@ -93,9 +93,11 @@ def _namespace(calibration: Calibration, op: str, key: str) -> SimpleNamespace:
 
 
 @lru_cache(maxsize=2048)
-def _table(calibration: Calibration, op: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+def _table(calibration: Calibration, op: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """{constant: (names,) values, or one number where they are all equal}."""
     rows = [calibration._entry(op, key) for key in names]
-    return {name: np.array([row[name] for row in rows]) for name in rows[0] if name != "fit"}
+    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "fit"}
+    return {name: np.array(values) if len(set(values)) > 1 else values[0] for name, values in columns.items()}
 
 
 def load_calibration(gpu: str, generation: str, engine: str, custom: dict[str, Any] | None = None) -> Calibration:

@@ -40,7 +40,9 @@ PREFILL_CLASSES = ("", "-wide")
 DECODE_CLASSES = ("-single", "", "-large", "-unshared", "-wide")
 PREFILL_KEYS = tuple(kv + kind for kind in PREFILL_CLASSES for kv in KV_FORMATS)
 DECODE_KEYS = tuple(kv + kind for kind in DECODE_CLASSES for kv in KV_FORMATS)
-_UNSHARED, _WIDE = 3, 4
+SHARED_GROUP = 32  # query heads of a group that share a cache read in the kernels measured
+_WIDE = DECODE_CLASSES.index("-wide")
+_CLASS_OF_ROWS = np.digitize(np.arange(SHARED_GROUP + 2), (2, 9, SHARED_GROUP + 1))
 _UNLIMITED = 2.0**40  # tokens: a window that never binds
 _BF16_BYTES = 2.0
 
@@ -68,16 +70,15 @@ def attention_prefill(
     kv = kv_code(kv_format)
     kind = np.greater(head_dim, WIDEST)
     c = gpu.calibration.at("attention_prefill", kv + len(KV_FORMATS) * kind, PREFILL_KEYS)
-    limit = _limit(window)
     rate = c.compute_efficiency * gpu.peak_flops["bf16"] * _head_dim_rate(head_dim, c)
     tile_s = (4.0 * TILE * TILE * gpu.sm_count) * head_dim / rate
     if np.any(format_code(compute_format)):
         tile_s = tile_s / fp8_gain(gpu, compute_format, c.fp8_gain)
     # query and output of every head; keys and values, new and cached
-    keys = np.asarray(tokens) + np.minimum(past, limit)
+    keys = np.asarray(tokens) + (np.minimum(past, _limit(window)) if np.any(window) else past)
     cache = (2.0 * KV_BYTES[kv]) * c.cache_passes * kv_heads * keys
     moved = batch * head_dim * (2.0 * _BF16_BYTES * heads * tokens + cache)
-    return prefill_seconds(gpu, c, np.asarray(batch) * heads, tokens, limit, past, tile_s, moved)
+    return prefill_seconds(gpu, c, np.asarray(batch) * heads, tokens, window, past, tile_s, moved)
 
 
 def attention_decode(
@@ -103,39 +104,51 @@ def attention_decode(
         ValueError: unknown format, or a compute format other than bf16 and fp8.
     """
     kv = kv_code(kv_format)
-    heads, width = np.asarray(heads, dtype=float), np.asarray(head_dim) * (1.0 / TILE)
-    group = heads / kv_heads
+    width = np.asarray(head_dim) * (1.0 / TILE)
+    group = np.asarray(heads, dtype=float) / kv_heads
     rows = group * queries
-    kind = decode_class(group, rows, head_dim)
-    c = gpu.calibration.at("attention_decode", kv + len(KV_FORMATS) * kind, DECODE_KEYS)
-    length = np.minimum(context, _limit(window) + (np.asarray(queries) - 1.0))
-    blocks = batch * kv_heads * np.maximum(np.ceil(rows * (1.0 / GROUP_TILE)), rows * (kind == _UNSHARED))
+    c = gpu.calibration.at("attention_decode", kv + len(KV_FORMATS) * decode_class(group, rows, head_dim), DECODE_KEYS)
+    length = keys = context
+    if np.any(window):
+        length = np.minimum(context, _limit(window) + (np.asarray(queries) - 1.0))
+        keys = length + c.masked_splits * (context - length)
+    sequences = blocks = np.asarray(batch) * kv_heads  # sequences x KV heads
+    per_head = cache = length * ((2.0 * TILE) * KV_BYTES[kv] * width)  # key and value bytes of one KV head
     padded = np.ceil(rows * (1.0 / HEAD_STEP)) * HEAD_STEP
-    per_head = length * (2.0 * TILE * KV_BYTES[kv]) * width  # key and value bytes of one KV head of a sequence
-    cache = batch * kv_heads * per_head * (1.0 + c.reread * (group - 1.0))
+    flops = padded * (2.0 / KV_BYTES[kv])  # per byte of the cache
+    unshared = np.greater(group, SHARED_GROUP)
+    if np.any(unshared):
+        reads = 1.0 + c.reread * (group - 1.0)
+        blocks, cache, flops = blocks * np.where(unshared, rows, 1.0), cache * reads, flops / reads
+    if np.any(queries != 1):
+        blocks = blocks * np.where(unshared, 1.0, np.ceil(rows * (1.0 / GROUP_TILE)))
     rate = c.compute_efficiency * gpu.peak_flops["bf16"]
     if np.any(format_code(compute_format)):
         rate = rate * fp8_gain(gpu, compute_format, 1.0)
-    fixed = c.overhead_s + c.narrow_s * np.clip(2.0 - 2.0 * width, 0.0, 1.0)
-    return fixed + split_kv_seconds(
+    return split_kv_seconds(
         gpu,
         c,
         blocks=blocks,
         block_s=(c.block_s + c.block_row_s * np.minimum(padded, GROUP_TILE)) * (1.0 + c.block_width * (width - 1.0)),
-        keys=length + c.masked_splits * (context - length),
+        keys=keys,
         first_bytes=per_head,
-        cache_bytes=cache,
-        other_bytes=batch * rows * kv_heads * head_dim * (2.0 * _BF16_BYTES),
-        math_s=batch * kv_heads * padded * length * (4.0 * TILE) * width / rate,
+        cache_bytes=sequences * cache,
+        other_bytes=sequences * rows * (width * (2.0 * TILE * _BF16_BYTES)),
+        flops_per_byte=flops,
+        rate=rate,
         warm_l2=warm_l2,
+        fixed_s=c.overhead_s + c.narrow_s * np.minimum(np.maximum(2.0 - 2.0 * width, 0.0), 1.0),
     )
 
 
 def decode_class(group: Any, rows: Any, head_dim: Any) -> Any:
     """Index into DECODE_CLASSES by query heads per KV head, rows (those x new tokens: they share a read), head_dim."""
-    sharing = np.maximum(np.minimum(rows, 32.0), np.minimum(group, 33.0))
-    kind = np.greater(sharing, 1.0).astype(int) + (sharing > 8.0) + (sharing > 32.0)
-    return np.minimum(kind + _WIDE * np.greater(head_dim, WIDEST), _WIDE)
+    shared = np.minimum(np.ceil(rows), SHARED_GROUP)
+    if np.any(unshared := np.greater(group, SHARED_GROUP)):
+        shared = shared + unshared
+    kind = _CLASS_OF_ROWS.take(shared.astype(int))
+    wide = np.greater(head_dim, WIDEST)
+    return np.maximum(kind, _WIDE * wide) if np.any(wide) else kind
 
 
 def prefill_seconds(
@@ -151,15 +164,18 @@ def prefill_seconds(
 def causal_tiles(tokens: Any, window: Any, past: Any, window_tiles: Any, quantisation: Any) -> tuple[Any, Any, Any]:
     """(key tiles that the query tiles of one head visit, key tiles of the longest row, query tiles).
 
-    window_tiles: key tiles that a row visits beyond those of its window. quantisation: 1 counts whole query tiles, 0
-    their filled share.
+    Args:
+        window: tokens, 0 for none. window_tiles: key tiles that a row visits beyond those of its window.
+        quantisation: 1 counts whole query tiles, 0 their filled share.
     """
-    rows = np.asarray(tokens) * (1.0 / TILE)
-    rows = rows + quantisation * (np.ceil(rows) - rows)
+    filled = np.asarray(tokens) * (1.0 / TILE)
+    rows = filled + quantisation * (np.ceil(filled) - filled)
     before = np.ceil(np.asarray(past) * (1.0 / TILE))
-    widest = np.ceil(window * (1.0 / TILE)) + window_tiles
+    if not np.any(window):
+        return rows * (0.5 * rows + (before + 0.5)), before + rows, rows
+    widest = np.ceil(_limit(window) * (1.0 / TILE)) + window_tiles
     growing = np.minimum(np.maximum(widest - before, 0.0), rows)  # query tiles whose row the window does not cut
-    total = growing * (before + 0.5 * (growing + 1.0)) + (rows - growing) * widest
+    total = growing * (0.5 * growing + (before + 0.5)) + (rows - growing) * widest
     return total, np.minimum(before + rows, widest), rows
 
 
@@ -172,28 +188,32 @@ def split_kv_seconds(
     first_bytes: Any,
     cache_bytes: Any,
     other_bytes: Any,
-    math_s: Any,
+    flops_per_byte: Any,
+    rate: Any,
     warm_l2: bool,
+    fixed_s: Any,
 ) -> Any:
-    """Decode attention beyond its overhead, from the unsplit thread blocks and the bytes and math of the whole call.
+    """Decode attention from its unsplit thread blocks, the bytes of the whole call and the math done on each of them.
 
     A block is split over its `keys` into slices of at least split_tokens while fewer than resident_waves blocks per SM
     exist, at most max_splits; the slices' results are then reduced. The reduction never costs more than one more
     sequence's cache read would, which keeps seconds from falling as the batch grows.
     """
     slots = c.resident_waves * gpu.sm_count
-    splits = np.minimum(np.minimum(keys / c.split_tokens, slots / blocks), c.max_splits)
-    splits = np.maximum(splits, 1.0)
+    most = slots / blocks
+    splits = np.maximum(np.minimum(np.minimum(keys / c.split_tokens, most), c.max_splits), 1.0)
     waves = blocks * splits * (1.0 / gpu.sm_count)
     start = (waves + c.wave_quantisation * (np.ceil(waves) - 1.0 - waves)) * block_s
-    read = cache_bytes / (c.memory_efficiency * gpu.memory_bytes_per_s)
-    reduction = np.minimum(c.reduce_s * splits, np.sqrt(c.reduce_s * slots * read / blocks))
+    bandwidth = c.memory_efficiency * gpu.memory_bytes_per_s
+    read = cache_bytes / bandwidth
+    reduction = np.minimum(c.reduce_s * splits, np.sqrt(c.reduce_s * most * read))
     ramp = c.ramp_s * np.minimum(first_bytes / c.ramp_bytes, 1.0)
+    math = read * (flops_per_byte * (bandwidth / rate))
     if warm_l2:  # all of the cache stays in L2 up to 0.4 of it, none from 1.0 on
         cached = np.clip((1.0 - cache_bytes / gpu.l2_bytes) / 0.6, 0.0, 1.0)
         read = read * (1.0 - c.l2_saving * cached)
-    core = np.maximum(read + other_bytes * (1.0 / gpu.memory_bytes_per_s), math_s)
-    return ramp + reduction + np.sqrt(start * start + core * core)
+    core = np.maximum(read + other_bytes * (1.0 / gpu.memory_bytes_per_s), math)
+    return fixed_s + ramp + reduction + np.sqrt(start * start + core * core)
 
 
 def fp8_gain(gpu: Accelerator, compute_format: Any, realised: Any) -> Any:
@@ -212,7 +232,7 @@ def _head_dim_rate(head_dim: Any, c: SimpleNamespace) -> Any:
     """Tensor-core rate relative to head_dim 128: 64 pays for a 128-wide tile, 256 amortises the softmax."""
     width = np.asarray(head_dim) * (1.0 / TILE)
     narrow = 1.0 - (1.0 - c.rate_at_64) * np.maximum(2.0 - 2.0 * width, 0.0)
-    return np.maximum(narrow, 0.1) * (1.0 + (c.rate_at_256 - 1.0) * np.clip(width - 1.0, 0.0, 1.0))
+    return np.maximum(narrow, 0.1) * (1.0 + (c.rate_at_256 - 1.0) * np.minimum(np.maximum(width - 1.0, 0.0), 1.0))
 
 
 def _limit(window: Any) -> Any:

@@ -18,7 +18,6 @@ from cost_model.kernels.attention import HEAD_STEP, TILE, prefill_seconds, split
 from spaces.formats import FORMATS, KV_BYTES, KV_FORMATS, kv_code
 
 HEAD_TILE = 64  # heads that one decode block carries
-_UNLIMITED = 2.0**40  # tokens: no window
 _BF16_BYTES = 2.0
 # number format of the products, by KV format: the cache is multiplied as it lies where the GPU can
 _COMPUTE = np.array([FORMATS.index("bf16"), FORMATS.index("fp8"), FORMATS.index("fp8")])
@@ -52,7 +51,7 @@ def mla_prefill(
     latent = (np.asarray(kv_lora_rank) + qk_rope_head_dim) * KV_BYTES[kv]
     # per head: query, output, key, value of a new token; key and value of a cached one
     moved = batch * (tokens * (2.0 * _BF16_BYTES * per_key * heads + latent) + past * (_BF16_BYTES * per_key) * heads)
-    return prefill_seconds(gpu, c, np.asarray(batch) * heads, tokens, _UNLIMITED, past, tile_s, moved)
+    return prefill_seconds(gpu, c, np.asarray(batch) * heads, tokens, 0, past, tile_s, moved)
 
 
 def mla_decode(
@@ -87,7 +86,7 @@ def mla_decode(
     padded = np.minimum(np.ceil(rows * (1.0 / HEAD_STEP)) * HEAD_STEP, HEAD_TILE)
     per_sequence = np.asarray(context) * width * KV_BYTES[kv]
     rate = c.compute_efficiency * gpu.format_flops[_COMPUTE[kv]]
-    return c.overhead_s + split_kv_seconds(
+    return split_kv_seconds(
         gpu,
         c,
         blocks=batch * tiles,
@@ -96,6 +95,8 @@ def mla_decode(
         first_bytes=per_sequence,
         cache_bytes=batch * per_sequence,
         other_bytes=batch * rows * (_BF16_BYTES * (width + rank)),
-        math_s=batch * tiles * context * (2.0 * HEAD_TILE) * (width + rank) / rate,
+        flops_per_byte=tiles * ((2.0 * HEAD_TILE) * (width + rank) / (width * KV_BYTES[kv])),
+        rate=rate,
         warm_l2=warm_l2,
+        fixed_s=c.overhead_s,
     )
