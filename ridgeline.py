@@ -81,7 +81,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        text = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(error))  # no terminal codes
+        print(f"error: {text}", file=sys.stderr)
         sys.exit(2)
 
 
