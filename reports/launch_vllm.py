@@ -79,7 +79,7 @@ def arguments(server: Server, bounds: Limits) -> list[str | tuple[str, ...]]:
         # the shell puts the folder in: the JSON stands in double quotes, its own quotes escaped
         tokens = int(d.draft_tokens)
         draft = json.dumps({"method": "eagle3", "model": "$DRAFT", "num_speculative_tokens": tokens})
-        options.append(("--speculative-config", '"' + draft.replace('"', '"') + '"'))
+        options.append(("--speculative-config", '"' + draft.replace('"', '\\"') + '"'))
     if server.side:
         role = {"prefill": "kv_producer", "decode": "kv_consumer"}[server.side]
         options.append(("--kv-transfer-config", json.dumps({"kv_connector": "NixlConnector", "kv_role": role})))
