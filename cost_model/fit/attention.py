@@ -31,10 +31,11 @@ from cost_model.kernels.attention import (
 )
 from spaces.formats import KV_FORMATS
 
-# the kernels that an engine dispatches for a phase; the tables hold others beside them (Triton, vLLM's other phase)
+# the kernels that an engine dispatches for a phase; the tables hold others beside them (Triton, vLLM's other phase);
+# "torch" rows are a machine's own (cost_model/measure.py)
 DISPATCHED = {
-    "prefill": ("torch_flow", "vllm_flash_attn", "fa2", "fa3", "fa4", "prefill"),
-    "decode": ("torch_flow", "vllm_flash_attn", "fa2", "fa3", "fa4", "decode"),
+    "prefill": ("torch_flow", "vllm_flash_attn", "fa2", "fa3", "fa4", "prefill", "torch"),
+    "decode": ("torch_flow", "vllm_flash_attn", "fa2", "fa3", "fa4", "decode", "torch"),
 }
 HEADS = ("heads", "kv_heads", "head_dim")
 WIDE_KERNELS = ("torch_flow_flashinfer",)  # what trtllm falls back to for head_dim 512
