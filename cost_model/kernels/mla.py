@@ -82,21 +82,27 @@ def mla_decode(
     rank = np.asarray(kv_lora_rank)
     width = rank + qk_rope_head_dim
     rows = np.asarray(heads, dtype=float) * queries
-    tiles = np.ceil(rows * (1.0 / HEAD_TILE))
-    padded = np.minimum(np.ceil(rows * (1.0 / HEAD_STEP)) * HEAD_STEP, HEAD_TILE)
     per_sequence = np.asarray(context) * width * KV_BYTES[kv]
     rate = c.compute_efficiency * gpu.format_flops[_COMPUTE[kv]]
-    return split_kv_seconds(
-        gpu,
-        c,
-        blocks=batch * tiles,
-        block_s=c.block_s + c.block_row_s * padded,
-        keys=context,
-        first_bytes=per_sequence,
-        cache_bytes=batch * per_sequence,
-        other_bytes=batch * rows * (_BF16_BYTES * (width + rank)),
-        flops_per_byte=tiles * ((2.0 * HEAD_TILE) * (width + rank) / (width * KV_BYTES[kv])),
-        rate=rate,
-        warm_l2=warm_l2,
-        fixed_s=c.overhead_s,
-    )
+
+    def seconds(rows: Any) -> Any:
+        tiles = np.ceil(rows * (1.0 / HEAD_TILE))
+        padded = np.minimum(np.ceil(rows * (1.0 / HEAD_STEP)) * HEAD_STEP, HEAD_TILE)
+        return split_kv_seconds(
+            gpu,
+            c,
+            blocks=batch * tiles,
+            block_s=c.block_s + c.block_row_s * padded,
+            keys=context,
+            first_bytes=per_sequence,
+            cache_bytes=batch * per_sequence,
+            other_bytes=batch * rows * (_BF16_BYTES * (width + rank)),
+            flops_per_byte=tiles * ((2.0 * HEAD_TILE) * (width + rank) / (width * KV_BYTES[kv])),
+            rate=rate,
+            warm_l2=warm_l2,
+            fixed_s=c.overhead_s,
+        )
+
+    # a second tile of heads leaves fewer splits to reduce; it must not make more heads look faster than one tile
+    every = seconds(rows)
+    return np.maximum(every, seconds(np.minimum(rows, HEAD_TILE))) if np.any(rows > HEAD_TILE) else every
