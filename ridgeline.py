@@ -17,7 +17,7 @@ from rich.console import Console
 from cost_model import Accelerator, Prediction, counts, kernels, load_accelerator, memory, predict, quality
 from reports.compare import compare, read_measured
 from reports.compare_page import write_comparison
-from reports.export import export
+from reports.export import export, read_design
 from reports.figures import figure, write_images
 from reports.model_commands import Json, commands
 from reports.page import write_report
@@ -58,6 +58,7 @@ __all__ = [
     "memory",
     "predict",
     "quality",
+    "read_design",
     "run",
     "write_report",
 ]
@@ -247,9 +248,10 @@ def export_command(
     result = load_run(run_dir)
     picked = [*(design or []), *(result.pick(at=target) for target in at or [])]
     picked += [result.pick(knee=True)] if knee else []
+    only = at[0] if at and len(picked) == 1 else None  # its balanced point is then the one asked for
+    picked = list(dict.fromkeys(picked))
     if not picked:
         raise ValueError("give at least one of --design ID, --at TOKENS_PER_S_PER_USER, --knee")
-    only = at[0] if at and len(picked) == 1 else None  # its balanced point is then the one asked for
     files = export(result, picked if len(picked) > 1 else picked[0], out, force=force, engine=engine, at=only)
     if as_json:
         print_json({"design": picked[0], "designs": picked, "files": [str(path) for path in files]})

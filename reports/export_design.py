@@ -13,7 +13,7 @@ import pandas as pd
 
 from cost_model import load_accelerator
 from reports.launch import Point
-from reports.launch_point import Server
+from reports.launch_point import Server, comment
 from reports.words import number, parameters, plan, seconds, shape
 from spaces.architecture import FIELDS, Architecture
 from spaces.config_file import Fields, read_object
@@ -190,10 +190,9 @@ def spare(row: dict[str, Any]) -> str:
 
 
 def origin(design: Design) -> str:
-    """One line that says where a file comes from."""
-    return (
-        f"Ridgeline {version('ridgeline')}: design {design.design} of run {design.run.name}, {parameters_text(design)}"
-    )
+    """One line that says where a file comes from, fit for a comment."""
+    where = f"Ridgeline {version('ridgeline')}: design {design.design} of run {design.run.name}"
+    return comment(f"{where}, {parameters_text(design)}")
 
 
 def parameters_text(design: Design) -> str:

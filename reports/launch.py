@@ -14,7 +14,7 @@ import numpy as np
 
 from cost_model import predict
 from reports import launch_llama, launch_sglang, launch_trtllm, launch_vllm
-from reports.launch_point import TABLE, Inexpressible, Server, limits, servers, with_engine
+from reports.launch_point import TABLE, Inexpressible, Server, Unsupported, limits, servers, with_engine
 from reports.words import number, plan
 from spaces import Deployment, enumerate_deployments
 
@@ -69,6 +69,8 @@ def engine_files(point: Point, engine: str) -> dict[str, str]:
         name = f"{engine}_{server.side}" if server.side else engine
         try:
             files |= module.files(server, [*head, *_batch_note(server)], name)
+        except Unsupported:
+            raise
         except Inexpressible as error:
             side = f"{server.side} pool: " if server.side else ""
             raise Inexpressible(f"{side}{error}. {nearest(server, engine, point)}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reports.launch_point import TABLE, Inexpressible, Server, limits, script
+from reports.launch_point import TABLE, Inexpressible, Server, Unsupported, limits, script
 from reports.recipes import gguf_type
 
 
@@ -10,7 +10,7 @@ def check(server: Server) -> None:
     """Raise Inexpressible where llama.cpp cannot run the plan."""
     d = server.plan
     if gguf_type(server.architecture, server.recipe) is None:
-        raise Inexpressible(f"{server.recipe} weights have no GGUF counterpart")
+        raise Unsupported(f"{server.recipe} weights have no GGUF counterpart")
     if server.side:
         raise Inexpressible("llama.cpp does not split prefill and decode over servers")
     if d.stage_gpus > 1:

@@ -31,6 +31,10 @@ class Inexpressible(ValueError):
     """A plan that an engine cannot run, with the reason."""
 
 
+class Unsupported(Inexpressible):
+    """A model, recipe or GPU for which an engine has nothing: no other plan helps."""
+
+
 @dataclass(frozen=True)
 class Server:
     """One server of one engine.
@@ -159,11 +163,15 @@ def with_engine(gpu: Accelerator, engine: str) -> Accelerator:
 
 
 def check_formats(server: Server, engine: str) -> None:
-    """Raise Inexpressible where an engine has no kernels for the recipe, its shards, the KV format or the vendor."""
+    """Whether an engine has kernels for the recipe, the KV format, the plan's shards and the GPU.
+
+    Raises:
+        Unsupported: it has none. Inexpressible: a shard cuts a quantisation block.
+    """
     row, gpu, a = TABLE[engine], server.gpu, server.architecture
     attention, ffn = formats(server.recipe)
     if gpu.vendor not in row["vendors"]:
-        raise Inexpressible(
+        raise Unsupported(
             f"{row['name']} {row['version']} is exported for {' and '.join(row['vendors'])} GPUs, not {gpu.vendor}"
         )
     used = [("linears", attention), ("experts" if a.is_moe else "linears", ffn)]
@@ -172,9 +180,9 @@ def check_formats(server: Server, engine: str) -> None:
     for kind, name in used:
         what = f"{name} {'experts' if kind == 'experts' else 'linears'}"
         if name not in row[kind]:
-            raise Inexpressible(f"{row['name']} has no kernels for {what}; it serves {', '.join(row[kind])}")
+            raise Unsupported(f"{row['name']} has no kernels for {what}; it serves {', '.join(row[kind])}")
         if name in row.get("gpt_oss_only", ()) and server.family != "gpt-oss":
-            raise Inexpressible(f"{row['name']} serves {what} of gpt-oss only")
+            raise Unsupported(f"{row['name']} serves {what} of gpt-oss only")
         if gpu.vendor == "NVIDIA":
             _check_capability(row, kind, name, what, gpu)
     try:
@@ -182,17 +190,17 @@ def check_formats(server: Server, engine: str) -> None:
     except ValueError as error:
         raise Inexpressible(f"{row['name']} does not cut quantisation blocks: {error}") from error
     if server.kv_format == "nvfp4" and a.is_mla:
-        raise Inexpressible(f"{row['name']}: an NVFP4 cache of latent attention is not documented; use an fp8 KV cache")
+        raise Unsupported(f"{row['name']}: an NVFP4 cache of latent attention is not documented; use an fp8 KV cache")
 
 
 def _check_capability(row: dict[str, Any], kind: str, name: str, what: str, gpu: Accelerator) -> None:
     have, need = gpu.compute_capability, row[kind][name]
     only = row.get("only", {}).get(name)
     if have in row.get("except", {}).get(name, ()):
-        raise Inexpressible(f"{row['name']} has no kernels for {what} on compute capability {have} ({gpu.name})")
+        raise Unsupported(f"{row['name']} has no kernels for {what} on compute capability {have} ({gpu.name})")
     if have < need or (only and have not in only):
         wanted = " or ".join(map(str, only)) if only else f"{need} or more"
-        raise Inexpressible(f"{row['name']} runs {what} on compute capability {wanted}; {gpu.name} has {have}")
+        raise Unsupported(f"{row['name']} runs {what} on compute capability {wanted}; {gpu.name} has {have}")
 
 
 def comment(text: Any) -> str:

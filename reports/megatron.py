@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from cost_model.counts import parameters
@@ -52,13 +53,18 @@ def _attention(a: dict[str, Any], config: dict[str, Any]) -> list[tuple[Any, ...
     if a["qk_norm"]:
         options.append(("--qk-layernorm",))
     if a["window"]:  # windows in every other layer, from the first
-        pattern = [1 - i % 2 for i in range(a["layers"])]
-        options += [("--window-size", f"{a['window'] - 1},0"), ("--window-attn-skip-freq", str(pattern))]
+        pattern = layer_pattern([1 - i % 2 for i in range(a["layers"])])
+        options += [("--window-size", f"{a['window'] - 1},0"), ("--window-attn-skip-freq", pattern)]
     if a["attention_sinks"]:
         options.append(("--softmax-type", "learnable"))
     if config.get("partial_rotary_factor"):
         options.append(("--rotary-percent", config["partial_rotary_factor"]))
     return options
+
+
+def layer_pattern(flags: Sequence[int]) -> str:
+    """A flag per layer in Megatron's notation, run by run: ([0]*3+[1]*58)."""
+    return "(" + "+".join(f"[{flag}]*{len(list(run))}" for flag, run in groupby(flags)) + ")"
 
 
 def _biases(a: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -84,9 +90,7 @@ def _ffn(a: dict[str, Any], config: dict[str, Any]) -> list[tuple[Any, ...]]:
         options.append(("--moe-shared-expert-intermediate-size", width))
     pattern = [int(i >= a["dense_layers"] and (i + 1) % a["moe_every"] == 0) for i in range(a["layers"])]
     if not all(pattern):
-        first = a["dense_layers"]
-        runs = f"([0]*{first}+[1]*{a['layers'] - first})" if a["moe_every"] == 1 else str(pattern)
-        options.append(("--moe-layer-freq", runs))
+        options.append(("--moe-layer-freq", layer_pattern(pattern)))
     if config.get("scoring_func") == "sigmoid" or config["model_type"] == "glm4_moe":
         options += [("--moe-router-score-function", "sigmoid"), ("--moe-router-enable-expert-bias",)]
         options.append(("--moe-router-topk-scaling-factor", config["routed_scaling_factor"]))
