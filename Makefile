@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+RESULTS ?= build/bench
 # one thread per process: the tests and the search bring their own parallelism
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
@@ -23,6 +24,18 @@ types: $(VENV)/tests
 
 guide: $(VENV)/product
 	$(BIN)/python -m benchmarks.guide
+
+# DATA: a folder with kernels/*.csv and serving.csv.gz, which are not part of the repository
+bench: $(VENV)/tests
+	@test -d "$(DATA)/kernels" || { echo "make bench DATA=DIR: DIR holds kernels/ and serving.csv.gz" >&2; exit 2; }
+	mkdir -p $(RESULTS)
+	$(BIN)/python benchmarks/kernels.py $(DATA)/kernels --json > $(RESULTS)/kernels.json
+	$(BIN)/python benchmarks/shape_gain.py $(DATA)/kernels --json > $(RESULTS)/shape_gain.json
+	$(BIN)/python benchmarks/serving.py $(DATA)/serving.csv.gz --json > $(RESULTS)/serving.json
+	$(BIN)/python benchmarks/speed.py --json > $(RESULTS)/speed.json
+	$(BIN)/python benchmarks/search.py --json > $(RESULTS)/search.json
+	$(BIN)/python -m benchmarks.kill --json > $(RESULTS)/kill.json
+	$(BIN)/python benchmarks/tables.py $(RESULTS)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,210 @@
+"""Rewrite the generated tables of README.md and benchmarks/README.md: `python benchmarks/tables.py RESULTS_DIR`.
+
+RESULTS_DIR holds what the benchmarks print with --json: kernels.json, shape_gain.json, serving.json, speed.json,
+search.json, kill.json (see `make bench`). A table stands between `<!-- name: begin -->` and `<!-- name: end -->`;
+tables whose result is not there stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.serving_report import COVERAGE, TARGETS  # noqa: E402
+
+PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md")
+GPUS = ("h100-sxm", "h200-sxm", "b200-sxm", "gb200-nvl72", "b300-sxm", "gb300-nvl72", "a100-sxm", "l40s")
+SHORT = ("h100-sxm", "h200-sxm", "b200-sxm", "gb200-nvl72")
+MAIN = ("gemm", "prefill attention", "decode attention", "MLA decode", "experts power_law_1.2", "all-reduce graph")
+SERVING = {
+    "tpot_median": ("TPOT, median error", True),
+    "tpot_p90": ("TPOT, 90 % error", True),
+    "ttft_median": ("TTFT, median error", True),
+    "throughput_median": ("tokens/s/GPU, median error", True),
+    "rank_correlation": ("rank correlation across plans", False),
+}
+Rows = Iterable[Iterable[str]]
+
+
+def markdown(head: Iterable[str], rows: Rows) -> str:
+    names = list(head)
+    lines = [names, ["---"] + ["---:"] * (len(names) - 1), *(list(row) for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def kernels(lines: list[dict[str, Any]]) -> str:
+    """Per operation: groups of shapes, medians over lines of the median and 90 % errors, share in band, targets met."""
+    rows = []
+    for name in dict.fromkeys(line["op"] for line in lines):
+        own = [line for line in lines if line["op"] == name]
+        asked = [line for line in own if line["target"] is not None]
+        met = sum(line["median"] <= line["target"][0] and line["p90"] <= line["target"][1] for line in asked)
+        totals = (sum(line[key] for line in own) for key in ("groups", "rows"))
+        middle = (percent(float(np.median([line[key] for line in own]))) for key in ("median", "p90", "in_band"))
+        rows.append([name, *(f"{total:,}" for total in totals), *middle, f"{met} of {len(asked)}" if asked else "-"])
+    return markdown(("operation", "groups", "rows", "median error", "90 % error", "in band", "targets met"), rows)
+
+
+def kernels_by_gpu(lines: list[dict[str, Any]], gpus: tuple[str, ...] = GPUS) -> str:
+    """Median over formats of each operation's median error, per GPU, of TensorRT-LLM's kernels."""
+    own = [line for line in lines if line["backend"] in ("trtllm", "nccl")]
+    rows = []
+    for name in dict.fromkeys(line["op"] for line in own):
+        errors = [[line["median"] for line in own if (line["op"], line["gpu"]) == (name, gpu)] for gpu in gpus]
+        if any(errors):
+            rows.append([name, *(percent(float(np.median(values)) if values else None) for values in errors)])
+    return markdown(("operation", *gpus), rows)
+
+
+def shape_gain(lines: list[dict[str, Any]]) -> str:
+    def row(line: dict[str, Any]) -> list[str]:
+        pairs = [f"{line['pairs']:,}", percent(line["median"]), percent(line["p80"])]
+        return [f"{line['gpu']} {line['backend']} {line['format']}", *pairs, percent(line["sign_right"])]
+
+    ordered = sorted(lines, key=lambda line: (GPUS.index(line["gpu"]), line["backend"], line["format"]))
+    weight = np.array([line["pairs"] for line in lines], dtype=float)
+    clear = np.array([line["clear_pairs"] for line in lines], dtype=float)
+    median, p80 = (float(weight @ [line[key] for line in lines] / weight.sum()) for key in ("median", "p80"))
+    right = float(clear @ [line["sign_right"] or 0.0 for line in lines] / max(clear.sum(), 1.0))
+    every = ["all, weighted by pairs", f"{int(weight.sum()):,}", percent(median), percent(p80), percent(right)]
+    return markdown(
+        ("GPU, engine, format", "pairs", "median error", "80 % error", "sign right"), [every, *map(row, ordered)]
+    )
+
+
+def serving(result: dict[str, Any]) -> str:
+    parts = [(name, result[name]) for name in ("overall", "disaggregated")]
+    targets = TARGETS["calibrated"]
+    rows = [
+        [
+            what,
+            *(percent(part[key]) if share else f"{part[key]:.3f}" for _, part in parts),
+            _target(targets[key], share),
+        ]
+        for key, (what, share) in SERVING.items()
+    ]
+    baseline = (f"{part['rank_baseline']:.3f}" for _, part in parts)
+    rows.append(["rank correlation of concurrency alone", *baseline, "-"])
+    rows.append(
+        ["coverage of supported families", percent(result["coverage_of_supported"]), "-", _target(COVERAGE, True)]
+    )
+    head = (f"{name}, {part['rows']:,} rows" for name, part in parts)
+    return markdown(("validation rows", *head, "target"), rows)
+
+
+def _target(value: float, share: bool) -> str:
+    return f"{100 * value:.0f} %" if share else f"{value:.2f}"
+
+
+def speed(result: dict[str, Any]) -> str:
+    plans = result["plans"]
+    rows = [[f"ridgeline, 64 architectures x {plans} plans", f"{result['points_per_s']:,} points/s"]]
+    rows.append(["ridgeline, one at a time", f"{result['predictions_per_s']:,} predictions/s"])
+    rows += [[name, f"{rate:,.2f} architectures/s"] for name, rate in result["peers"].items()]
+    return markdown(("one core, CPU time", "rate"), rows)
+
+
+def search(result: dict[str, Any]) -> str:
+    parts = []
+    for name, entry in result["problems"].items():
+        space = entry["sweep"]
+        searches = {key: value for key, value in entry.items() if key != "sweep"}
+        figures = list(dict.fromkeys(key for row in searches.values() for key in row))
+        rows = [[figure, *(_short(row, figure) for row in searches.values())] for figure in figures]
+        text = f"*{name}*: {space['points']:,} points, swept at {space['points/s']:,.0f} points/s"
+        parts.append(f"{text}\n\n{markdown(('', *searches), rows)}")
+    loop = result["throughput"]
+    parts.append(
+        f"The loop at {loop['trials']:,} trials: {loop['trials/s at the end']:,.0f} trials/s, "
+        f"{loop['proposals/s at the end']:,.0f} proposals/s. "
+        + "Versions: "
+        + ", ".join(f"{name} {number}" for name, number in result["versions"].items())
+        + "."
+    )
+    return "\n\n".join(parts)
+
+
+def _short(row: dict[str, Any], figure: str) -> str:
+    return "" if figure not in row else "never" if row[figure] is None else f"{row[figure]:.4g}"
+
+
+def kill(result: dict[str, Any]) -> str:
+    names = {
+        "kills": "kills",
+        "runs": "runs",
+        "same": "runs whose trials, designs and frontier equal the unbroken run's",
+        "paid_twice": "trials priced twice",
+        "orphans": "processes left behind",
+        "most_trials_lost": "most trials lost since the last checkpoint",
+    }
+    return markdown(("SIGKILL at random moments", ""), [[text, f"{result[key]:,}"] for key, text in names.items()])
+
+
+def versions(_: Any) -> str:
+    found = []
+    for name in ("numpy", "optuna", "moocore", "pandas", "pymoo", "scipy"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return f"Python {sys.version_info.major}.{sys.version_info.minor}, " + ", ".join(found)
+
+
+# table -> (result it shows, how)
+TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "versions": ("speed", versions),
+    "kernels": ("kernels", kernels),
+    "kernels by gpu": ("kernels", kernels_by_gpu),
+    "kernels in short": ("kernels", lambda lines: kernels_by_gpu([l for l in lines if l["op"] in MAIN], SHORT)),
+    "shape gain": ("shape_gain", shape_gain),
+    "serving": ("serving", serving),
+    "speed": ("speed", speed),
+    "search": ("search", search),
+    "kill": ("kill", kill),
+}
+
+
+def rewritten(text: str, results: Path) -> str:
+    """The page with every table whose result exists made anew.
+
+    Raises:
+        ValueError: a table of the page is unknown.
+    """
+
+    def table(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in TABLES:
+            raise ValueError(f"unknown table {name!r}; valid: {', '.join(TABLES)}")
+        source, make = TABLES[name]
+        path = results / f"{source}.json"
+        if not path.is_file() or not path.stat().st_size:
+            return match[0]
+        made = make(json.loads(path.read_text(encoding="utf-8")))
+        return f"<!-- {name}: begin -->\n{made}\n<!-- {name}: end -->"
+
+    return re.sub(r"<!-- (?P<name>[\w ]+): begin -->\n.*?<!-- (?P=name): end -->", table, text, flags=re.S)
+
+
+def main() -> None:
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
+        sys.exit(__doc__)
+    for page in PAGES:
+        page.write_text(rewritten(page.read_text(encoding="utf-8"), Path(sys.argv[1])), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
