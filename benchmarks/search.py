@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import time
@@ -27,9 +28,9 @@ from benchmarks.search_peers import PEERS  # noqa: E402
 from benchmarks.search_problems import STANDARD, Problem, study, toy, worst_group_share  # noqa: E402
 from benchmarks.toy import ToyScorer, ToySpace  # noqa: E402
 from search.certify import certify  # noqa: E402
+from search.explorer import Explorer  # noqa: E402
 from search.frontier import loss_values  # noqa: E402
 from search.loop import Stop, search  # noqa: E402
-from search.sampler import FrontierSampler  # noqa: E402
 from search.state import SearchState  # noqa: E402
 from search.sweep import sweep  # noqa: E402
 from studies.study import available_presets  # noqa: E402
@@ -120,7 +121,7 @@ def throughput(trials: int) -> dict[str, float]:
     """Trials/s of the whole loop and proposals/s of the sampler over the last tenth of a search on the toy."""
     marks: list[tuple[int, float, float]] = []
     inside = 0.0
-    rows: Callable[..., Any] = FrontierSampler.rows
+    rows: Callable[..., Any] = Explorer.rows
 
     def timed(*arguments: Any) -> Any:
         nonlocal inside
@@ -129,7 +130,7 @@ def throughput(trials: int) -> dict[str, float]:
         inside += time.process_time() - start
         return result
 
-    FrontierSampler.rows = timed  # type: ignore[method-assign]
+    Explorer.rows = timed  # type: ignore[method-assign]
     try:
         search(
             ToyScorer(ToySpace()),
@@ -138,7 +139,7 @@ def throughput(trials: int) -> dict[str, float]:
             progress=False,
         )
     finally:
-        FrontierSampler.rows = rows  # type: ignore[method-assign]
+        Explorer.rows = rows  # type: ignore[method-assign]
     first, last = marks[int(0.9 * len(marks))], marks[-1]
     count = last[0] - first[0]
     return {
@@ -169,7 +170,7 @@ def dask_speedup() -> dict[str, float]:
 def swept(problem: Problem) -> dict[str, Any]:
     result = problem.sweep
     return {
-        "designs": int(result.total * len(getattr(problem.scorer, "inner", [0]))),
+        "designs": math.prod(problem.scorer.space.shape),
         "points": result.points,
         "wall seconds": result.seconds,
         "points/s": result.points / result.seconds,

@@ -44,7 +44,8 @@ def restored(scorer: Scorer, arrays: Mapping[str, np.ndarray]) -> SearchState:
     expected = [len(state.grid), len(scorer.value_names), len(scorer.constraint_names)]
     if [block.shape[1] for block in blocks[:3]] != expected:
         raise ValueError("the checkpoint belongs to another study: its axes, values or constraints differ")
-    record(state, *blocks, attributes=notes["trial_attributes"])
+    if notes["trial_attributes"]:
+        record(state, state.study, *blocks, attributes=notes["trial_attributes"])
     state.trials.add(*blocks)
     state.frontier = {
         name.removeprefix("frontier_"): column for name, column in arrays.items() if name.startswith("frontier_")

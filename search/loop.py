@@ -14,9 +14,8 @@ from optuna.samplers import BaseSampler, NSGAIISampler, QMCSampler, RandomSample
 from search.archive import trial_points
 from search.frontier import merge, take
 from search.parameters import parameters, row_of
-from search.sampler import FrontierSampler
 from search.scores import Scorer, Scores
-from search.state import Progress, SearchState, experimental, new_state, record
+from search.state import Progress, SearchState, experimental, new_state
 from search.terminal import postponed_interrupt, progress_bar
 
 SAMPLERS = ("frontier", "nsga2", "tpe", "random", "qmc")
@@ -105,32 +104,27 @@ def note(progress: Progress) -> str:
 def ask(state: SearchState, count: int) -> tuple[np.ndarray, list[optuna.Trial]]:
     """(n, outer axes) index rows of at most `count` proposals, and the Optuna trials waiting for their outcome.
 
-    FrontierSampler proposes rows without a waiting trial: recording it whole, afterwards, costs half as much. It
-    repeats itself only where no design is left, so repeats are dropped, and no rows mean the end.
+    Our own explorer needs no waiting trials. It repeats itself only where no design is left, so repeats are dropped,
+    and no rows mean the end.
     """
     number = state.progress.trials
-    sampler = proposer(state, number)
-    state.study.sampler = sampler
-    if isinstance(sampler, FrontierSampler):
-        rows = sampler.rows(state.study, number, count)
+    if state.sampler == "frontier":
+        rows = state.explorer.rows(number, count, state.trials.outcome)
         return rows[list(unpriced(state, rows).values())], []
-    waiting = [state.study.ask(dict(state.grid)) for _ in range(count)]
+    study = state.study
+    study.sampler = optuna_sampler(state, number)
+    waiting = [study.ask(dict(state.grid)) for _ in range(count)]
     return np.array([row_of(state.grid, trial.params) for trial in waiting]), waiting
 
 
-def proposer(state: SearchState, number: int) -> BaseSampler:
-    """The sampler of the batch that starts at trial `number`.
+def optuna_sampler(state: SearchState, number: int) -> BaseSampler:
+    """Optuna's sampler for the batch that starts at trial `number`.
 
-    Optuna's samplers carry a random state that no storage holds: seeded anew for each batch, a resumed search proposes
-    what an uninterrupted one would have.
+    It carries a random state that no storage holds: seeded anew for each batch, a resumed search proposes what an
+    uninterrupted one would have.
     """
     seed = int(np.random.SeedSequence([state.seed, number]).generate_state(1)[0])
     match state.sampler:
-        case "frontier":
-            if isinstance(state.study.sampler, FrontierSampler):
-                return state.study.sampler
-            scorer = state.scorer
-            return FrontierSampler(state.grid, scorer.feasible, scorer.canonical, seed=state.seed, batch=state.batch)
         case "nsga2":
             return NSGAIISampler(population_size=POPULATION, seed=seed)
         case "tpe":
@@ -192,15 +186,11 @@ def tell(
     seconds: float,
 ) -> None:
     """Record the outcome of a batch."""
-    points = new_points(state)
-    if waiting:
-        for trial, value, violation in zip(waiting, values.tolist(), violations.tolist(), strict=True):
-            for name, excess in zip(state.scorer.constraint_names, violation, strict=True):
-                trial.set_constraint(name, excess)
-            state.study.tell(trial, value)
-    else:
-        record(state, rows, values, violations, points)
-    state.trials.add(rows, values, violations, points)
+    for trial, value, violation in zip(waiting, values.tolist(), violations.tolist(), strict=bool(waiting)):
+        for name, excess in zip(state.scorer.constraint_names, violation, strict=True):
+            trial.set_constraint(name, excess)
+        trial.study.tell(trial, value)
+    state.trials.add(rows, values, violations, new_points(state))
     feasible = state.progress.feasible + int((violations <= 0).all(axis=1).sum())
     state.history.append(Progress(state.progress.trials + len(rows), feasible, state.measure(), seconds))
 

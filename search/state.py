@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import optuna
+from optuna.samplers import RandomSampler
 from optuna.storages import InMemoryStorage
 
+from search.explorer import Explorer, Outcome
 from search.frontier import Scale, Table, hypervolume, loss_values
 from search.parameters import Grid, axis_distributions, parameters
-from search.sampler import POINTS
+from search.sampler import POINTS, as_attribute
 from search.scores import Scorer
 
 STUDY = "search"  # name of the one study of the in-memory storage
@@ -44,6 +46,20 @@ class Trials:
         self.violations.append(violations)
         self.points.append(points)
 
+    def outcome(self, start: int, stop: int) -> Outcome:
+        """What a sampler learns from trials start .. stop - 1, which must be the last ones or start a replay."""
+        first, end = len(self.rows), sum(map(len, self.rows))
+        begin = end
+        while begin > start:  # the blocks that hold them
+            first -= 1
+            begin -= len(self.rows[first])
+        blocks = self.rows[first:], self.violations[first:], self.points[first:]
+        rows, violations, points = map(np.concatenate, blocks)
+        own = points[(points[:, 0] >= start) & (points[:, 0] < stop)]
+        own[:, 0] -= start
+        part = slice(start - begin, stop - begin)
+        return Outcome(rows[part], violations[part].clip(min=0).sum(axis=1), own, rows[:0])
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -60,8 +76,9 @@ class SearchState:
     """A search between two batches.
 
     Attributes:
-        scorer: prices trials. sampler, seed, batch: how they are proposed. study: the Optuna study that records them.
+        scorer: prices trials. sampler, seed, batch: how they are proposed. grid: the trials' parameters.
         trials: what was proposed and came out. memo: values and violations by canonical index row.
+        explorer: proposes trials where the sampler is our own. storage: of the Optuna study.
         frontier: non-dominated points of all trials, `trial` being the trial's number; None before the first batch.
         scale: box of the hypervolume, set by the first batch with points. history: one entry per batch.
         stopped: why the last call ended, "" while running.
@@ -71,9 +88,9 @@ class SearchState:
     sampler: str
     seed: int
     batch: int
-    study: optuna.Study
-    storage: InMemoryStorage
     grid: Grid
+    explorer: Explorer
+    storage: InMemoryStorage
     trials: Trials = field(default_factory=Trials)
     memo: dict[bytes, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     frontier: Table | None = None
@@ -81,6 +98,21 @@ class SearchState:
     history: list[Progress] = field(default_factory=list)
     stopped: str = ""
     exhausted: bool = False  # no trial is left that was not priced
+
+    @property
+    def study(self) -> optuna.Study:
+        """The Optuna study of all trials.
+
+        Trials of Optuna's samplers enter it as they are asked and told; our own, for which no sampler of Optuna needs
+        it, when somebody looks: recording a trial costs Optuna more than finding it costs us.
+        """
+        study = optuna.load_study(study_name=STUDY, storage=self.storage)
+        missing = len(study.get_trials(deepcopy=False))
+        if missing < self.progress.trials:
+            rows, values, violations, points = (np.concatenate(blocks) for blocks in vars(self.trials).values())
+            points = points[points[:, 0] >= missing]
+            record(self, study, rows[missing:], values[missing:], violations[missing:], points)
+        return study
 
     @property
     def trials_possible(self) -> int:
@@ -127,43 +159,48 @@ def new_state(scorer: Scorer, sampler: str, seed: int, batch: int) -> SearchStat
     """A search that has not begun."""
     storage = InMemoryStorage()
     study = optuna.create_study(
-        storage=storage, study_name=STUDY, directions=["minimize"] * len(scorer.value_names), sampler=None
+        storage=storage, study_name=STUDY, directions=["minimize"] * len(scorer.value_names), sampler=RandomSampler(0)
     )
     with experimental():
         study.set_metric_names(list(scorer.value_names))  # for Optuna's plots
-    return SearchState(scorer, sampler, seed, batch, study, storage, axis_distributions(scorer.space))
+    axes = [scorer.space.axes[i] for i in scorer.space.outer]
+    explorer = Explorer(
+        np.array([len(axis.values) for axis in axes], dtype=np.int64),
+        np.array([axis.ordered for axis in axes], dtype=bool),
+        scorer.feasible,
+        scorer.canonical,
+        seed,
+        batch,
+    )
+    return SearchState(scorer, sampler, seed, batch, axis_distributions(scorer.space), explorer, storage)
 
 
 def record(
     state: SearchState,
+    study: optuna.Study,
     rows: np.ndarray,
     values: np.ndarray,
     violations: np.ndarray,
     points: np.ndarray,
     attributes: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Add finished trials to the Optuna study, numbered on from those it has.
+    """Add finished trials to an Optuna study, numbered on from those it has.
 
     Args:
         points: (p, 2 + objectives) trial number, group and loss values of points. attributes: system attributes of
             each trial, where a sampler left any.
     """
-    own = points_by_trial(points, state.progress.trials, len(rows))
+    own: list[list[list[float]]] = [[] for _ in rows]
+    first = len(study.get_trials(deepcopy=False))
+    for number, *point in points.tolist():
+        own[int(number) - first].append(point)
     for i, (row, value, violation) in enumerate(zip(rows, values.tolist(), violations.tolist(), strict=True)):
         trial = optuna.create_trial(
             params=parameters(state.grid, row),
             distributions=dict(state.grid),
             values=value,
             constraints=dict(zip(state.scorer.constraint_names, violation, strict=True)),
-            user_attrs={POINTS: own[i]},
+            user_attrs={POINTS: as_attribute(own[i])},
             system_attrs=dict(attributes[i]) if attributes else None,
         )
-        state.study.add_trial(trial)
-
-
-def points_by_trial(points: np.ndarray, first: int, count: int) -> list[list[list[float]]]:
-    """Rows (group, loss values...) of each of the trials first .. first + count - 1."""
-    own: list[list[list[float]]] = [[] for _ in range(count)]
-    for trial, *point in points.tolist():
-        own[int(trial) - first].append(point)
-    return own
+        study.add_trial(trial)

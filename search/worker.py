@@ -19,7 +19,7 @@ from search.archive import trial_points
 from search.frontier import Table, merge
 from search.parameters import Grid, axis_distributions, row_of
 from search.patient import PatientStorage, unreachable
-from search.sampler import POINTS, FrontierSampler
+from search.sampler import POINTS, FrontierSampler, as_attribute
 from search.scores import Scorer
 from search.state import experimental
 
@@ -118,7 +118,7 @@ def work(
         scores = scorer.score(np.array([row]))
         for name, value in zip(scorer.constraint_names, scores.violations[0].tolist(), strict=True):
             trial.set_constraint(name, value)
-        trial.set_user_attr(POINTS, trial_points(scorer, scores.points)[:, 1:].tolist())
+        trial.set_user_attr(POINTS, as_attribute(trial_points(scorer, scores.points)[:, 1:].tolist()))
         points = {**scores.points, "trial": np.full(len(scores.points["trial"]), trial.number)}
         frontier[:] = [merge([*frontier, points], scorer.objectives, scorer.group_by)]
         if on_trial:

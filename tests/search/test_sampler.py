@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import optuna
 import pytest
@@ -9,7 +11,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 import search.sampler
 from search.archive import SPARE_PARENTS, Archive
-from search.sampler import POINTS, FrontierSampler
+from search.sampler import POINTS, FrontierSampler, as_attribute
 
 GRID = {
     "x": IntDistribution(0, 39),
@@ -73,7 +75,7 @@ def test_a_thinned_archive_is_rebuilt_as_it_was() -> None:
 
     whole = new_study(sampler())
     whole.optimize(objective, n_trials=256)
-    assert len(whole.sampler._archive._losses) <= 5  # type: ignore[attr-defined]
+    assert len(whole.sampler.explorer.archive._losses) <= 5  # type: ignore[attr-defined]
     broken = new_study(sampler())
     broken.optimize(objective, n_trials=150)
     broken.sampler = sampler()
@@ -95,17 +97,18 @@ def test_every_design_of_a_small_grid_is_proposed_once() -> None:
 
 
 def test_learns_from_other_workers_and_does_not_repeat_them() -> None:
-    study = new_study(FrontierSampler(GRID, seed=0, batch=1))
-    other = FrontierSampler(GRID, seed=1, batch=1)
-    for _ in range(60):
-        for sampler in (study.sampler, other):
-            study.sampler = sampler
-            study.optimize(objective, n_trials=1)
+    workers = [FrontierSampler(GRID, seed=seed, batch=1) for seed in (0, 1)]
+    study = new_study(workers[0])
+    for turn in range(120):
+        study.sampler = workers[turn % 2]
+        study.optimize(objective, n_trials=1)
     assert len(set(params(study))) == 120
     fresh = FrontierSampler(GRID, batch=1)
-    for sampler in (other, fresh):
-        sampler.rows(study, 120, 1)
-    assert np.array_equal(np.unique(other._archive.parents, axis=0), np.unique(fresh._archive.parents, axis=0))
+    parents = []
+    for sampler in (workers[0], fresh):
+        sampler.explorer.rows(120, 1, partial(sampler.read, study))
+        parents.append(np.unique(sampler.explorer.archive.parents, axis=0))
+    assert np.array_equal(*parents)
 
 
 def test_a_running_trial_is_not_proposed_again() -> None:
@@ -116,7 +119,7 @@ def test_a_running_trial_is_not_proposed_again() -> None:
     assert params(study).count(tuple(running.params[name] for name in GRID)) == 1
     study.tell(running, [0.0, 0.0])  # and its late result is read
     study.ask(GRID)
-    assert study.sampler._archive.parents.tolist() == [  # type: ignore[attr-defined]
+    assert study.sampler.explorer.archive.parents.tolist() == [  # type: ignore[attr-defined]
         [running.params["x"], running.params["y"], list(PENALTY).index(running.params["kind"])]
     ]
 
@@ -157,7 +160,7 @@ def test_while_nothing_is_feasible_the_nearest_misses_are_parents() -> None:
         return values
 
     study.optimize(hopeless, n_trials=200)
-    parents = study.sampler._archive.parents  # type: ignore[attr-defined]
+    parents = study.sampler.explorer.archive.parents  # type: ignore[attr-defined]
     assert len(parents) == SPARE_PARENTS
     assert parents[:, 0].mean() < 3  # the miss grows with x
 
@@ -165,10 +168,10 @@ def test_while_nothing_is_feasible_the_nearest_misses_are_parents() -> None:
 def test_own_points_of_a_trial_replace_its_values() -> None:
     study = new_study(FrontierSampler(GRID, batch=1))
     trial = study.ask(GRID)
-    trial.set_user_attr(POINTS, [[0, 1.0, 2.0], [0, 2.0, 1.0], [4, 9.0, 9.0]])
+    trial.set_user_attr(POINTS, as_attribute([[0, 1.0, 2.0], [0, 2.0, 1.0], [4, 9.0, 9.0]]))
     study.tell(trial, [5.0, 5.0])
     study.ask(GRID)
-    archive = study.sampler._archive  # type: ignore[attr-defined]
+    archive = study.sampler.explorer.archive  # type: ignore[attr-defined]
     assert archive._losses.tolist() == [[1.0, 2.0], [2.0, 1.0], [9.0, 9.0]]
     assert archive._groups.tolist() == [0, 0, 4]
 
@@ -178,7 +181,7 @@ def test_maximised_values_count_as_gains() -> None:
     for values in ([1.0, 1.0], [2.0, 1.0]):
         study.tell(study.ask(GRID), values)
     study.ask(GRID)
-    assert study.sampler._archive._losses.tolist() == [[-2.0, 1.0]]  # type: ignore[attr-defined]
+    assert study.sampler.explorer.archive._losses.tolist() == [[-2.0, 1.0]]  # type: ignore[attr-defined]
 
 
 def test_parents_are_weighed_by_what_only_they_cover() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ def test_workers_share_what_they_learn(url: str) -> None:
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 6
     assert len({tuple(trial.params.values()) for trial in trials}) == 6
     # the storage's points and the workers' own frontiers say the same
-    stored = np.array([point[1:] for trial in trials for point in trial.user_attrs[POINTS]])
+    stored = np.array([point[1:] for trial in trials for point in json.loads(trial.user_attrs[POINTS])])
     best = loss_values(merge(frontiers, OBJECTIVES), OBJECTIVES)
     assert nondominated(np.concatenate([best, stored])).tolist() == [True] * len(best) + [False] * len(stored)
     assert {tuple(point) for point in best} & {tuple(point) for point in stored}
