@@ -26,13 +26,11 @@ def error_and_evidence(design: Design, breakdown: dict[str, Any], total: Any) ->
         total: sum of the breakdown.
     """
     a = design.architecture
-    moe, mla = bool(np.any(a.is_moe)), bool(np.any(a.is_mla))
-    linear = _bands(design, "gemm", FORMATS)
-    ffn = _bands(design, "experts", FORMATS) if moe else linear
-    core = _bands(design, "mla_decode" if mla else "attention_decode", KV_FORMATS)
+    linear, experts = _bands(design, "gemm", FORMATS), _bands(design, "experts", FORMATS)
+    core = _bands(design, "mla_decode" if np.any(a.is_mla) else "attention_decode", KV_FORMATS)
     used = {
         "attention_linear": linear[design.attention_format],
-        "ffn": ffn[design.ffn_format],
+        "ffn": np.where(a.is_moe[..., None], experts[design.ffn_format], linear[design.ffn_format]),
         "attention_core": core[design.kv_format],
     }
     rest = linear[0]
@@ -43,7 +41,7 @@ def error_and_evidence(design: Design, breakdown: dict[str, Any], total: Any) ->
         low = low + share * (band[..., 0] - rest[0])
         high = high + share * (band[..., 1] - rest[1])
     borrowed = np.maximum.reduce(np.broadcast_arrays(*(band[..., 2] for band in used.values())))
-    width = np.asarray(a.expert_ffn) if moe else np.asarray(a.ffn)
+    width: Any = np.where(a.is_moe, a.expert_ffn, a.ffn)
     on_grid = (np.asarray(a.hidden) % MEASURED_STEP == 0) & (width % MEASURED_STEP == 0)
     return low, high, np.where(borrowed > 0, 2, np.where(on_grid, 0, 1))
 

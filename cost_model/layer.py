@@ -6,15 +6,16 @@ all layers of a kind, before the engine's factors and the cut into pipeline stag
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from cost_model import kernels
 from cost_model.accelerator import Accelerator
-from cost_model.grid import split_by
+from cost_model.grid import gathered, split_by
 from spaces.architecture import Architecture
 from spaces.formats import FORMATS
 
@@ -23,7 +24,10 @@ BF16 = FORMATS.index("bf16")
 
 @dataclass(frozen=True)
 class Design:
-    """The design side of a pass: a structurally uniform batch, its formats, and the GPU and engine it runs on."""
+    """The design side of a pass: a batch, its formats, and the GPU and engine it runs on.
+
+    The batch is all GQA or all MLA, all windowed or none; dense and MoE designs mix in the product layout only.
+    """
 
     architecture: Architecture
     attention_format: Any
@@ -32,6 +36,40 @@ class Design:
     gpu: Accelerator
     skew: Any
     product: bool  # (A, 1) designs against (P,) plans: kernels are evaluated on unique keys
+
+    @cached_property
+    def moe(self) -> np.ndarray:
+        """Mask over designs."""
+        return np.ravel(self.architecture.is_moe)
+
+    @cached_property
+    def dense_and_moe(self) -> tuple[Design, Design]:
+        """The designs of either kind."""
+        return self._take(~self.moe), self._take(self.moe)
+
+    def _take(self, rows: np.ndarray) -> Design:
+        def take(value: Any) -> Any:
+            return value[rows] if np.ndim(value) == 2 else value
+
+        formats = take(self.attention_format), take(self.ffn_format), take(self.kv_format)
+        return Design(self.architecture.map(take), *formats, self.gpu, take(self.skew), self.product)
+
+
+def by_ffn(design: Design, dense: Callable[..., Any], moe: Callable[..., Any], *keys: Any) -> Any:
+    """dense(design, *keys) of the dense designs of a batch and moe(design, *keys) of the others."""
+    if np.all(design.moe):
+        return moe(design, *keys)
+    if not np.any(design.moe):
+        return dense(design, *keys)
+
+    def rows(mask: np.ndarray) -> list[Any]:  # keys that memory sets differ between designs
+        return [key[mask] if np.ndim(key) == 2 else key for key in keys]
+
+    first, second = design.dense_and_moe
+    values = dense(first, *rows(~design.moe)), moe(second, *rows(design.moe))
+    out = np.empty((len(design.moe), *np.broadcast_shapes(*(np.shape(value)[1:] for value in values))))
+    out[~design.moe], out[design.moe] = values
+    return out
 
 
 def attention_side(design: Design, tp: Any, kvp: Any, tokens: Any, sampled: Any) -> tuple[Any, ...]:
@@ -56,7 +94,7 @@ def attention_side(design: Design, tp: Any, kvp: Any, tokens: Any, sampled: Any)
         count * reduce,
         lm_head(design, tp, sampled),
         layers * small_operations(design, ranks, tokens),
-        unrouted_ffn(design, ranks, tokens) if np.any(a.is_moe) else 0.0,
+        by_ffn(design, lambda *_: 0.0, unrouted_ffn, ranks, tokens),
     )
 
 
@@ -154,9 +192,21 @@ def _over_windows(a: Architecture, core: Any) -> Any:
 
 def feed_forward(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any) -> tuple[Any]:
     """Routed experts, or the dense FFN of a dense model, of all layers; `tokens` of the whole FFN group."""
+    return (by_ffn(design, _dense_layers, _routed_experts, ffn_tp, ep, spare, tokens),)
+
+
+def _dense_layers(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any) -> Any:
+    a = design.architecture
+
+    def seconds(tp: Any, tokens: Any) -> tuple[Any]:
+        return (np.asarray(a.layers) * dense_ffn(design, a.ffn, tp, tokens),)
+
+    ((every,),) = gathered(seconds, design.product, (ffn_tp, tokens))  # fewer keys than experts need
+    return every
+
+
+def _routed_experts(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any) -> Any:
     a, gpu = design.architecture, design.gpu
-    if not np.any(a.is_moe):
-        return (np.asarray(a.layers) * dense_ffn(design, a.ffn, ffn_tp, tokens),)
     # spare replicas go to the hottest experts, which evens the ranks out (EPLB)
     skew = design.skew if not np.any(spare > 0) else np.where(spare > 0, 0, design.skew)
     routed = kernels.experts(
@@ -172,7 +222,7 @@ def feed_forward(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any) 
         gated=np.equal(a.ffn_matrices, 3),
         skew=skew,
     )
-    return (a.moe_layers * routed,)
+    return a.moe_layers * routed
 
 
 def unrouted_ffn(design: Design, group: Any, tokens: Any) -> Any:
@@ -213,22 +263,36 @@ def _ffn_reduce(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> An
 
 def _token_exchange(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
     """Tokens gathered before and scattered after the FFN, or dispatched to and combined from experts if faster."""
-    a, gpu, ranks = design.architecture, design.gpu, group * dp
-    everything = 2.0 * tokens * dp * a.hidden
-    gather = kernels.all_gather(gpu, everything, ranks) + kernels.reduce_scatter(gpu, everything, ranks)
-    if not (np.any(a.is_moe) and np.any(ep > 1)):
+    return by_ffn(design, _gather_and_scatter, _cheaper_exchange, group, dp, ep, tokens)
+
+
+def _gather_and_scatter(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
+    gpu, hidden = design.gpu, design.architecture.hidden
+
+    def seconds(ranks: Any, tokens: Any) -> tuple[Any]:
+        size = 2.0 * tokens * hidden
+        return (kernels.all_gather(gpu, size, ranks) + kernels.reduce_scatter(gpu, size, ranks),)
+
+    ((both,),) = gathered(seconds, design.product, (group * dp, tokens * dp))
+    return both
+
+
+def _cheaper_exchange(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
+    gather = _gather_and_scatter(design, group, dp, ep, tokens)
+    if not np.any(ep > 1):
         return gather
-    return np.where(ep > 1, np.minimum(gather, expert_exchange(design, ep, tokens)), gather)
+    ((direct,),) = gathered(partial(expert_exchange, design), design.product, (ep, tokens))
+    return np.where(ep > 1, np.minimum(gather, direct), gather)
 
 
-def expert_exchange(design: Design, ep: Any, tokens: Any) -> Any:
+def expert_exchange(design: Design, ep: Any, tokens: Any) -> tuple[Any]:
     """Dispatch in the format that the experts compute in, where the GPU has it, and combine in bf16."""
     a, gpu = design.architecture, design.gpu
     backend = "nvlink-one-sided" if gpu.link_domain > kernels.collectives.HOST_GPUS else "deepep-ll"
     wire = np.where(gpu.native[design.ffn_format], design.ffn_format, BF16)
     dims = (tokens, a.hidden, a.top_k, a.experts, ep)
     dispatch = kernels.all_to_all(gpu, *dims, phase="dispatch", format=wire, backend=backend)
-    return dispatch + kernels.all_to_all(gpu, *dims, phase="combine", backend=backend)
+    return (dispatch + kernels.all_to_all(gpu, *dims, phase="combine", backend=backend),)
 
 
 def helix_exchange(design: Design, tp: Any, kvp: Any, tokens: Any) -> tuple[Any]:
@@ -266,6 +330,7 @@ def small_operations(design: Design, shard: Any, tokens: Any) -> Any:
     a, gpu = design.architecture, design.gpu
     norms = np.asarray(a.norms) * kernels.elementwise(gpu, 8.0 * tokens * a.hidden)
     rotary = kernels.elementwise(gpu, 4.0 * tokens * a.query_dim * (np.asarray(a.heads) / shard + a.kv_heads))
-    if np.all(a.is_moe):
+    if np.all(design.moe):
         return norms + rotary
-    return norms + rotary + kernels.elementwise(gpu, 6.0 * tokens * np.asarray(a.ffn) / shard)
+    gate = kernels.elementwise(gpu, 6.0 * tokens * np.asarray(a.ffn) / shard)
+    return norms + rotary + (np.where(a.is_moe, 0.0, gate) if np.any(design.moe) else gate)

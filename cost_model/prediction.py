@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from spaces.deployment import FIELDS as PLAN_FIELDS
 from spaces.deployment import Deployment, check_legal, fed, legal, unchecked
 from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, kv_code, recipe_code
 from spaces.workload import Workload
+
+BLOCK = 20_000  # points
 
 
 @dataclass(frozen=True)
@@ -136,23 +138,46 @@ def predict(
         ValueError: a single plan that is illegal for its model, with the rule it breaks; unknown names.
     """
     recipe, kv, skew = recipe_code(recipe), kv_code(kv_format), skew_code(skew)
-    structure = np.asarray(architecture.is_moe) * 4 + architecture.is_mla * 2 + architecture.is_windowed
+    structure = np.asarray(architecture.is_mla) * 4 + architecture.is_windowed * 2 + architecture.is_moe
     structure = structure * np.ones_like(np.asarray(recipe))
-    kinds = np.unique(structure)
-    if len(kinds) == 1:
-        result = _uniform(architecture, recipe, deployment, workload, gpu, kv, skew)
+    product = is_product(recipe, kv, *(getattr(architecture, name) for name in FIELDS))
+    blocks = _blocks(structure, np.size(deployment.batch) if product else 0)
+    if len(blocks) == 1:
+        result = _uniform(architecture, recipe, deployment, workload, gpu, kv, skew, product)
         shape = np.broadcast_shapes(*(np.shape(v) for v in (result.tpot_s, result.legal, result.fits)))
         return _broadcast(result, shape) if shape else _single(result, architecture, deployment)
-    rows = structure.reshape(structure.shape[0], -1)[:, 0]
-    if not np.all(structure.reshape(structure.shape[0], -1) == rows[:, None]):
-        raise ValueError("designs of mixed structure must vary along axis 0 only")
     parts = []
-    for kind in kinds:
-        index = np.flatnonzero(rows == kind)
-        take = _taker(index, len(rows), structure.ndim)
+    for index in blocks:
+        take = _taker(index, len(structure), structure.ndim)
         plan = unchecked({name: take(getattr(deployment, name)) for name in PLAN_FIELDS})
-        parts.append((index, _uniform(architecture.map(take), take(recipe), plan, workload, gpu, take(kv), skew)))
-    return _scatter(parts, len(rows))
+        work = replace(workload, isl=take(workload.isl), osl=take(workload.osl), cached=take(workload.cached))
+        part = _uniform(architecture.map(take), take(recipe), plan, work, gpu, take(kv), take(skew), product)
+        parts.append((index, part))
+    return _scatter(parts, len(structure))
+
+
+def _blocks(structure: Any, plans: int) -> list[Any]:
+    """Rows of designs that are priced together: of one structure, dense and MoE mixing where that makes one block.
+
+    Args:
+        plans: that each design meets in the product layout, else 0. There, blocks of more than BLOCK points are cut:
+            their arrays would no longer fit the processor's cache.
+    """
+    kinds = np.unique(structure)
+    most = max(BLOCK // plans, 1) if plans else 0
+    if len(kinds) == 1 and not 0 < most < np.size(structure):
+        return [slice(None)]
+    table = structure.reshape(len(structure), -1)
+    rows = table[:, 0]
+    if not np.all(table == rows[:, None]):
+        raise ValueError("designs of mixed structure must vary along axis 0 only")
+    blocks = []
+    for attention in np.unique(kinds // 2):
+        index = np.flatnonzero(rows // 2 == attention)
+        whole = 0 < len(index) <= most
+        for one in [index] if whole else [index[rows[index] % 2 == moe] for moe in (0, 1)]:
+            blocks += np.array_split(one, -(-len(one) // most) if most else 1) if len(one) else []
+    return blocks
 
 
 def _taker(index: Any, rows: int, ndim: int) -> Any:
@@ -207,10 +232,16 @@ def _single(result: Prediction, architecture: Architecture, deployment: Deployme
 
 
 def _uniform(
-    a: Architecture, recipe: Any, plan: Deployment, workload: Workload, gpu: Accelerator, kv: Any, skew: Any
+    a: Architecture,
+    recipe: Any,
+    plan: Deployment,
+    workload: Workload,
+    gpu: Accelerator,
+    kv: Any,
+    skew: Any,
+    product: bool,
 ) -> Prediction:
-    """Predict designs of one structure (GQA or MLA, dense or MoE, windowed or not)."""
-    product = is_product(recipe, kv, *(getattr(a, name) for name in FIELDS))
+    """Predict designs of one structure (GQA or MLA, windowed or not; outside the product layout dense or MoE)."""
     held = memory(a, recipe, plan, workload, gpu, kv, product)
     ranks = np.asarray(plan.attention_dp) * plan.pp
     batch = np.maximum(held.batch, ranks)  # a plan-side array unless memory sets it

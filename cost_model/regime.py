@@ -29,10 +29,10 @@ def regime_code(design: Design, plan: Deployment, breakdown: dict[str, Any], seq
     gpu, a = design.gpu, design.architecture
     linear = breakdown["attention_linear"] + breakdown["ffn"] + breakdown["head"]
     tokens = sequences * plan.attention_dp * (np.asarray(plan.draft_tokens) + 1)
-    per_weight = np.where(a.is_moe, tokens * np.asarray(a.top_k) / np.maximum(a.experts, 1), tokens)
+    share = np.where(a.is_moe, np.asarray(a.top_k) / np.maximum(a.experts, 1), 1.0)  # of tokens that meet a weight
     code = design.ffn_format
     ridge = gpu.format_flops[code] * WEIGHT_BYTES[code] / (2.0 * gpu.memory_bytes_per_s)
-    words, largest = np.where(per_weight > ridge, 2, 0), linear
+    words, largest = np.where(tokens > ridge / share, 2, 0), linear
     for word, name in ((1, "attention_core"), (3, "communication"), (4, "overhead")):
         words = np.where(breakdown[name] > largest, word, words)
         largest = np.maximum(largest, breakdown[name])

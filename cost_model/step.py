@@ -106,9 +106,9 @@ def charged(design: Design, plan: Deployment, tokens: Tokens, kernels_alone: Sec
     engine, a = design.gpu.engine, design.architecture
     scale, seconds = engine.release_factor, kernels_alone
     linear = scale * engine.linear_factor[design.attention_format]
-    ffn = scale * (engine.experts_factor if np.any(a.is_moe) else engine.linear_factor)[design.ffn_format]
+    ffn = scale * np.where(a.is_moe, engine.experts_factor[design.ffn_format], engine.linear_factor[design.ffn_format])
     if np.any(a.is_moe) and np.any(np.asarray(plan.ep) > 1):
-        ffn = ffn * np.where(np.asarray(plan.ep) > 1, engine.expert_parallel_factor, 1.0)
+        ffn = ffn * np.where(a.is_moe & (np.asarray(plan.ep) > 1), engine.expert_parallel_factor, 1.0)
     layers = np.asarray(a.layers)
     own = layers * engine.layer_overhead_s + a.moe_layers * engine.moe_layer_overhead_s
     rows = (np.asarray(tokens.sequences) + tokens.starting) * plan.attention_dp
