@@ -308,11 +308,16 @@ def helix_exchange(design: Design, tp: Any, kvp: Any, tokens: Any) -> tuple[Any]
     return (np.asarray(a.layers) * exchange,)
 
 
-def pipeline_cut(design: Design, pp: Any, across: Any, tokens: Any) -> tuple[Any, Any]:
-    """(layers of `pp` stages as large as the largest over layers of the model, seconds of the sends between them)."""
+def uneven_stages(design: Design, pp: Any) -> tuple[Any]:
+    """Layers of `pp` stages as large as the largest over layers of the model."""
     layers = np.asarray(design.architecture.layers)
+    return (np.ceil(layers / pp) * pp / layers,)
+
+
+def stage_sends(design: Design, pp: Any, across: Any, tokens: Any) -> tuple[Any]:
+    """Seconds of the sends between pipeline stages."""
     send = kernels.send(design.gpu, 2.0 * tokens * design.architecture.hidden, across_domains=across > 0)
-    return np.ceil(layers / pp) * pp / layers, (pp - 1.0) * send
+    return ((pp - 1.0) * send,)
 
 
 def lm_head(design: Design, tp: Any, rows: Any) -> Any:

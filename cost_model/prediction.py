@@ -247,13 +247,11 @@ def _uniform(
     batch = np.maximum(held.batch, ranks)  # a plan-side array unless memory sets it
     design = Design(a, RECIPE_ATTENTION[recipe], RECIPE_FFN[recipe], kv, gpu, skew, product)
     sequences = np.ceil(batch / ranks)
-    steady, seconds = steady_state(design, plan, workload, sequences)
+    steady, breakdown = steady_state(design, plan, workload, sequences)
     split = np.asarray(plan.disaggregated)
     replicas = np.where(split, plan.decode_replicas, 1)
     gpus = plan.replica_gpus * replicas + np.where(split, plan.prefill_gpus * np.asarray(plan.prefill_replicas), 0)
     rate = steady.requests_per_s * (ranks * replicas * workload.osl / gpus)  # output tokens per second and GPU
-    scale = steady.tpot_s / sum(seconds.values())
-    breakdown = {name: value * scale for name, value in seconds.items()}
     low, high, evidence = error_and_evidence(design, breakdown, steady.tpot_s)
     price, power = gpu.usd_per_gpu_hour, gpu.tdp_w
     return Prediction(

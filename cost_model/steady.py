@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from spaces.workload import Workload
 def steady_state(
     design: Design, plan: Deployment, workload: Workload, sequences: Any, forward: Forward = forward
 ) -> tuple[serving.Steady, Seconds]:
-    """The steady state with `sequences` users per attention-DP rank and micro-batch, and its mean pass by component.
+    """The steady state with `sequences` users per attention-DP rank and micro-batch, and tpot_s by component.
 
+    Components take the shares of tpot_s that they have of the mean pass.
     `forward` prices passes; a fit hands in one that remembers their kernel seconds.
     """
     split = np.asarray(plan.disaggregated)
@@ -43,15 +45,13 @@ def _aggregated(
     decode, prompt = _decode(plan, workload, sequences), _prompt(plan, workload, 0 if apart else sequences, chunk)
     parts, more = forward(design, plan, [decode, prompt])
     parts = _drafted(design, plan, parts)
+    decode_s, more_s = _total(parts), _total(more)
     if static:
-        state = serving.static(
-            _total(parts), engine.prefill_factor * _total(more), sequences, isl, osl, chunk, _yielded(plan)
-        )
-        return state, parts
+        state = serving.static(decode_s, engine.prefill_factor * more_s, sequences, isl, osl, chunk, _yielded(plan))
+        return state, _scaled(parts, state.tpot_s / decode_s)
     if apart:
-        more = {name: parts[name] + more[name] for name in COMPONENTS}
-    decode_s = _total(parts)
-    mixed_s = decode_s + engine.prefill_factor * np.maximum(_total(more) - decode_s, 0.0)
+        more, more_s = {name: parts[name] + more[name] for name in COMPONENTS}, decode_s + more_s
+    mixed_s = decode_s + engine.prefill_factor * np.maximum(more_s - decode_s, 0.0)
     state = serving.continuous(
         decode_s,
         mixed_s,
@@ -64,8 +64,12 @@ def _aggregated(
         engine.first_token_s,
         engine.queue_factor if workload.load == "closed-loop" else 0.0,
     )
+    # of a mean pass of parts + share x (more - parts)
     share = engine.prefill_factor * state.mixed_share
-    return state, {name: parts[name] + share * (more[name] - parts[name]) for name in COMPONENTS}
+    scale = state.tpot_s / (decode_s + share * (more_s - decode_s))
+    mixed = share * scale
+    pure = scale - mixed
+    return state, {name: pure * parts[name] + mixed * more[name] for name in COMPONENTS}
 
 
 def _disaggregated(
@@ -75,15 +79,16 @@ def _disaggregated(
     low, high = forward(design, plan, [_decode(plan, workload, few), _decode(plan, workload, sequences)])
     low, high = _drafted(design, plan, low), _drafted(design, plan, high)
     pool = prefill_pool(design, plan, workload, forward)
+    high_s = _total(high)
     state = serving.disaggregated(
         (few, _total(low)),
-        (sequences, _total(high)),
+        (sequences, high_s),
         pool,
         workload.osl,
         _yielded(plan),
         engine.queue_factor if workload.load == "closed-loop" else 0.0,
     )
-    return state, high
+    return state, _scaled(high, state.tpot_s / high_s)
 
 
 def prefill_pool(
@@ -155,5 +160,9 @@ def _yielded(plan: Deployment) -> Any:
     return serving.expected_tokens(plan.draft_tokens, plan.acceptance)
 
 
+def _scaled(parts: Seconds, factor: Any) -> Seconds:
+    return {name: value * factor for name, value in parts.items()}
+
+
 def _total(parts: Seconds) -> Any:
-    return sum(parts.values())
+    return reduce(np.add, parts.values())

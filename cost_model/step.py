@@ -132,9 +132,10 @@ def _staged(design: Design, plan: Deployment, passes: list[Tokens], seconds: lis
     """The same passes cut into pipeline stages: the largest stage's layers, the head's delay, and the sends."""
     pp = np.asarray(plan.pp)
     across = np.asarray(plan.replica_gpus) > kernels.collectives.domain_gpus(design.gpu)
-    cut = gathered(partial(layer.pipeline_cut, design), design.product, *[(pp, across, p.total) for p in passes])
+    ((uneven,),) = gathered(partial(layer.uneven_stages, design), design.product, (pp,))
+    cut = gathered(partial(layer.stage_sends, design), design.product, *[(pp, across, p.total) for p in passes])
     staged = []
-    for parts, (uneven, sends) in zip(seconds, cut, strict=True):
+    for parts, (sends,) in zip(seconds, cut, strict=True):
         # the last stage's LM head holds up every stage of the pipeline
         parts = {name: value * (pp if name == "head" else uneven) for name, value in parts.items()}
         staged.append({**parts, "communication": parts["communication"] + sends})
