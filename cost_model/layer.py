@@ -100,11 +100,7 @@ def attention_side(design: Design, tp: Any, kvp: Any, tokens: Any, sampled: Any)
 
 def linear(design: Design, tokens: Any, n: Any, k: Any, code: Any) -> Any:
     """A GEMM whose activations the engine may quantise inside the kernel before it (`fused_quantisation`)."""
-    fused = design.gpu.engine.fused[code]
-    if np.all(fused == np.ravel(fused)[0]):
-        return kernels.gemm(design.gpu, tokens, n, k, code, quantise_activations=not np.all(fused))
-    both = (kernels.gemm(design.gpu, tokens, n, k, code, quantise_activations=alone) for alone in (False, True))
-    return np.where(fused, *both)
+    return kernels.gemm(design.gpu, tokens, n, k, code, quantise_activations=~design.gpu.engine.fused[code])
 
 
 def gqa_linears(design: Design, tp: Any, kvp: Any, tokens: Any) -> Any:
