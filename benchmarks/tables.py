@@ -102,7 +102,8 @@ def serving(result: dict[str, Any]) -> str:
     rows.append(
         ["coverage of supported families", percent(result["coverage_of_supported"]), "-", _target(COVERAGE, True)]
     )
-    head = (f"{name}, {part['rows']:,} rows" for name, part in parts)
+    counts = (result["overall"]["priced"], result["disaggregated"]["rows"])
+    head = (f"{name}, {count:,} rows" for (name, _), count in zip(parts, counts, strict=True))
     return markdown(("validation rows", *head, "target"), rows)
 
 
