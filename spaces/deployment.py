@@ -298,7 +298,10 @@ def enumerate_deployments(
         batches: sequences per replica; default: powers of two from 1 to 2048.
         kvp, pp, redundant_experts: values allowed for these; draft_tokens, acceptance: speculation.
         moe: also split experts (default: as the architecture has any; True without one).
+    Raises:
+        ValueError: a GPU count below 1, or no plan: nothing of pp x kvp divides any of the counts.
     """
+    gpus, kvp, pp = list(gpus), list(kvp), list(pp)
     if moe is None:
         moe = architecture is None or bool(np.any(architecture.is_moe))
     rows = []
@@ -312,6 +315,8 @@ def enumerate_deployments(
                     for ep in (e for e in range(1, group + 1) if group % e == 0 and (moe or e == 1)):
                         for spare in redundant_experts if ep > 1 else (0,):
                             rows.append((tp, group // k // tp, k, group // ep, ep, stages, spare))
+    if not rows:
+        raise ValueError(f"gpus = {gpus}: no plan; one must be a multiple of some pp x kvp of pp = {pp}, kvp = {kvp}")
     plans = np.array(rows, dtype=np.int64)
     sizes = np.array(sorted(set(powers_of_two(2048) if batches is None else batches)), dtype=np.int64)
     table = np.repeat(plans, len(sizes), axis=0)

@@ -60,6 +60,11 @@ def usable_plans(study: Study, target: Target) -> tuple[Deployment, Deployment |
 
     def usable(plans: Deployment) -> Deployment:
         allowed = np.any(legal(designs.column(), plans)[0], axis=0) | legal(space.reference, plans)[0]
+        if not allowed.any():
+            raise ValueError(
+                f"{target.gpu.name}: none of {len(allowed)} plans is legal for the reference or any design sampled; "
+                "state other gpus, or other pp, kvp or batches of [serving]"
+            )
         return plans.take(allowed)
 
     plans = usable(
@@ -78,5 +83,7 @@ def usable_plans(study: Study, target: Target) -> tuple[Deployment, Deployment |
         return plans, None
     pool = usable(enumerate_deployments(target.gpus, batches=[MAX_BATCH], pp=serving.pp, moe=moe))
     stated = plans.take(np.asarray(plans.batch) != MAX_BATCH)  # memory's own batch would need each design's own rate
+    if not len(np.asarray(stated.batch)):
+        raise ValueError(f"serving.batches = {serving.batches}: disaggregated serving needs batches above 0")
     apart = disaggregated(stated)
     return (concatenated([plans, apart]) if "aggregated" in serving.modes else apart), pool

@@ -64,6 +64,7 @@ Amount = Annotated[Any, PlainValidator(_amount)]
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 LISTED = Field(min_length=1, max_length=64)  # longer lists would price points by the billion
+Weight = Annotated[float, Field(ge=1e-6, le=1e6)]
 Batch = Annotated[int, Field(ge=0, le=1_000_000)]
 Counts = Annotated[list[Annotated[int, Field(ge=1, le=MOST_GPUS)]], LISTED, AfterValidator(_distinct)]
 
@@ -140,7 +141,7 @@ class TargetTable(Table):
         default=[1, 2, 4, 8],
         description=f"a list of GPU counts per replica, at most 64 whole numbers from 1 to {MOST_GPUS}",
     )
-    weight: Positive = Field(default=1.0, description="a number above 0")
+    weight: Weight = Field(default=1.0, description="a number from 1e-6 to 1e6")
     usd_per_gpu_hour: Positive | None = Field(
         default=None, description="a price above 0; leave out for the data sheet's"
     )
@@ -158,7 +159,7 @@ class WorkloadTable(Table):
     cached: int = Field(
         default=0, ge=0, le=10_000_000, description="cached tokens, a whole number from 0 to 10,000,000"
     )
-    weight: Positive = Field(default=1.0, description="a number above 0")
+    weight: Weight = Field(default=1.0, description="a number from 1e-6 to 1e6")
     load: Literal["closed-loop", "static", "offline"] = Field(
         default="closed-loop", description=f"one of {', '.join(LOADS)}"
     )
@@ -178,11 +179,9 @@ class Serving(Table):
     expert_skew: Literal["balanced", "power_law_1.01", "power_law_1.2", "random"] = Field(
         default="power_law_1.2", description=f"one of {', '.join(SKEWS)}"
     )
-    batches: Annotated[list[Batch], LISTED, AfterValidator(_distinct)] | None = (
-        Field(
-            default=None,
-            description="a list of sequences per replica, at most 64 whole numbers; 0 = as many as memory holds",
-        )
+    batches: Annotated[list[Batch], LISTED, AfterValidator(_distinct)] | None = Field(
+        default=None,
+        description="a list of sequences per replica, at most 64 whole numbers; 0 = as many as memory holds",
     )
     pp: Counts = Field(
         default=[1, 2, 4, 8],

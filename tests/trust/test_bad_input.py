@@ -335,3 +335,23 @@ def test_a_checkpoint_of_something_else(capsys, folder, tmp_path):
 
 def test_there_are_enough_of_them():
     assert len(ROWS) + sum(bool(said) for _, said in FILES.values()) + len(DAMAGE) >= 300
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"serving.kvp": [2]}, "gpus = [1]: no plan; one must be a multiple of some pp x kvp"),
+        ({"serving.pp": [7]}, "gpus = [1]: no plan"),
+        ({"target.0.gpus": [64], "serving.pp": [64]}, "plans is legal for the reference or any design"),
+        ({"serving.modes": ["disaggregated"], "serving.batches": [0]}, "disaggregated serving needs batches above 0"),
+        ({"target.0.gpu": "rtx-4090", "target.0.gpus": [16]}, "rtx-4090 has no network: at most 8 ranks"),
+        ({"workload.0.isl": 10_000_000}, "the reference has no plan for"),
+        ({"target.0.memory_bytes": 1e9}, "the reference has no plan for"),
+        ({"serving.max_memory_bytes_per_gpu": 1e9}, "the reference has no plan for"),
+    ],
+)
+def test_a_study_that_cannot_be_served(folder, changes, said):
+    study = ridgeline.load_study(folder / "small.toml", **changes)
+    with pytest.raises(ValueError) as error:
+        ridgeline.run(study, out=folder / "never", progress=False)
+    assert said in str(error.value) and not (folder / "never").exists()
