@@ -60,6 +60,7 @@ def test_a_calibrated_file_is_a_gpu_like_any_other(measured, tmp_path):
     out = tmp_path / "mine.toml"
     fits = calibrate_own(measured[0], "h200-sxm", out)
     assert 0.95 < fits["gemm.bf16"]["error_low"] <= fits["gemm.bf16"]["error_high"] < 1.05
+    assert {"attention_prefill.bf16", "attention_decode.bf16"} <= set(fits)  # every kind that was measured
     mine, base = load_accelerator(out), load_accelerator("h200-sxm")
     assert mine.name == "mine" and mine.memory_bytes == base.memory_bytes
     sizes = np.array([1, 64, 4096])
