@@ -18,6 +18,7 @@ REGIMES = (
     "fixed overheads: launches and the host",
     "prefill: most passes carry prompt tokens",
 )
+_CODE = np.arange(len(REGIMES), dtype=np.int8)  # narrow: every choice is a pass over all points
 
 
 def regime_code(design: Design, plan: Deployment, breakdown: dict[str, Any], sequences: Any, mixed_share: Any) -> Any:
@@ -32,8 +33,8 @@ def regime_code(design: Design, plan: Deployment, breakdown: dict[str, Any], seq
     share = np.where(a.is_moe, np.asarray(a.top_k) / np.maximum(a.experts, 1), 1.0)  # of tokens that meet a weight
     code = design.ffn_format
     ridge = gpu.format_flops[code] * WEIGHT_BYTES[code] / (2.0 * gpu.memory_bytes_per_s)
-    words, largest = np.where(tokens > ridge / share, 2, 0), linear
+    words, largest = np.where(tokens > ridge / share, _CODE[2], _CODE[0]), linear
     for word, name in ((1, "attention_core"), (3, "communication"), (4, "overhead")):
-        words = np.where(breakdown[name] > largest, word, words)
+        words = np.where(breakdown[name] > largest, _CODE[word], words)
         largest = np.maximum(largest, breakdown[name])
-    return np.where(np.asarray(mixed_share) > 0.5, 5, words)
+    return np.where(np.asarray(mixed_share) > 0.5, _CODE[5], words)

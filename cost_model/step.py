@@ -112,9 +112,8 @@ def charged(design: Design, plan: Deployment, tokens: Tokens, kernels_alone: Sec
     layers = np.asarray(a.layers)
     own = layers * engine.layer_overhead_s + a.moe_layers * engine.moe_layer_overhead_s
     rows = (np.asarray(tokens.sequences) + tokens.starting) * plan.attention_dp
-    exchange = (
-        a.moe_layers * engine.exchange_overhead_s * ((np.asarray(plan.attention_dp) > 1) & (np.asarray(plan.ep) > 1))
-    )
+    exchanged = (np.asarray(plan.attention_dp) > 1) & (np.asarray(plan.ep) > 1)
+    exchange = a.moe_layers * engine.exchange_overhead_s * exchanged if np.any(exchanged & a.is_moe) else 0.0
     fixed = engine.step_overhead_s + engine.sequence_overhead_s * rows
     fixed = fixed + np.where(np.asarray(tokens.prompt_tokens) > 0, engine.prefill_overhead_s, 0.0)
     return {
