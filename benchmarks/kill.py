@@ -30,14 +30,14 @@ import search.sweep
 from search.objective import ServingObjective
 from studies.store import RunDirectory
 
-SMALL = ["--set", "target.0.gpus=[1,8]", "--set", "serving.batches=[1,16,64]"]
+SMALL = ["--set", "target.0.gpus=[1]", "--set", "serving.batches=[1,16]"]
 # the seed and the budget of every run; the whole space has 6,450 trials
 STUDIES = {
-    "run frontier": ["run", "8b-h200", *SMALL, "--trials", "448", "--seed", "3"],
-    "run nsga2": ["run", "8b-h200", *SMALL, "--trials", "448", "--seed", "3", "--sampler", "nsga2"],
+    "run frontier": ["run", "8b-h200", *SMALL, "--trials", "320", "--seed", "3"],
+    "run nsga2": ["run", "8b-h200", *SMALL, "--trials", "320", "--seed", "3", "--sampler", "nsga2"],
     "sweep": ["sweep", "8b-h200", *SMALL],
 }
-CHUNK_POINTS = 6_000  # small rounds, so that a short sweep has many checkpoints
+CHUNK_POINTS = 2_000  # small rounds, so that a short sweep has many checkpoints
 MOST_KILLS = 3  # of one run
 CONTEXT = multiprocessing.get_context("fork")  # imports are done once
 

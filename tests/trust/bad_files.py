@@ -133,7 +133,10 @@ FILES: dict[str, tuple[bytes, str]] = {  # content, and what is said of it
         STUDY.replace("1024", "9223372036854775807").encode(),
         "workload.0.isl = 9223372036854775807; valid: prompt tokens",
     ),
-    "weight-nan.toml": ((STUDY + "weight = nan\n").encode(), "workload.0.weight = nan; valid: a number from 1e-6 to 1e6"),
+    "weight-nan.toml": (
+        (STUDY + "weight = nan\n").encode(),
+        "workload.0.weight = nan; valid: a number from 1e-6 to 1e6",
+    ),
     "price-inf.toml": (
         STUDY.replace("gpus = [1]", "usd_per_gpu_hour = inf").encode(),
         "target.0.usd_per_gpu_hour = inf; valid: a price above 0",
