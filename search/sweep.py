@@ -1,7 +1,7 @@
 """The exact frontier of a space small enough to enumerate, in chunks, on this machine or on a Dask cluster.
 
 A chunk is a run of consecutive trials; a worker reduces it to its frontier, and frontiers merge as a tree: pieces of a
-chunk where they were priced, chunks of a round here. Only frontiers are ever kept, so memory stays flat.
+chunk where they were priced, a round of chunks, one per worker, here. Only frontiers are ever kept: memory stays flat.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -28,7 +32,7 @@ CHUNK_POINTS = 2_000_000  # points of a chunk: about a second of work, far more 
 PIECE_POINTS = 100_000  # points scored and reduced in one call
 MOST_POINTS = 20_000_000_000  # a few hours on two cores
 SAMPLE = 1024  # most random trials that estimate the feasible share
-ROUND = 4  # chunks in flight per worker
+AHEAD = 3  # chunks that wait for each worker, so that none is ever idle
 
 
 @dataclass(frozen=True)
@@ -82,22 +86,39 @@ def sweep(
         executor(workers, client) as (pool, size),
         progress_bar("sweep", total, progress) as show,
         postponed_interrupt() as interrupt,
+        closing(chunks_in_order(pool, size, scorer, bounds(now.trials, total, chunk))) as chunks,
     ):
-        for bounds in rounds(now.trials, total, chunk, ROUND * size):
-            chunks = list(pool.map(sweep_chunk, *zip(*((scorer, low, high) for low, high in bounds), strict=True)))
+        while not interrupt.requested and (done := list(islice(chunks, size))):
             now = Sweep(
-                merged(scorer, [now.frontier, *(frontier for frontier, _ in chunks)]),
-                bounds[-1][1],
+                merged(scorer, [now.frontier, *(frontier for _, frontier, _ in done)]),
+                done[-1][0],
                 total,
-                now.points + sum(points for _, points in chunks),
+                now.points + sum(points for _, _, points in done),
                 time.monotonic() - start,
             )
             if on_round:
                 on_round(now)
             show(now.trials, f"{now.points:,} points, {now.points / now.seconds:,.0f}/s")
-            if interrupt.requested:
-                break
     return now
+
+
+def chunks_in_order(
+    pool: Any, size: int, scorer: Scorer, ranges: Iterable[tuple[int, int]]
+) -> Generator[tuple[int, Table | None, int], None, None]:
+    """(end of the range, frontier, number of points) of each range, in order, while later ones are being priced."""
+    waiting: deque[tuple[int, Future | _Later]] = deque()
+    try:
+        for low, high in ranges:
+            waiting.append((high, pool.submit(sweep_chunk, scorer, low, high)))
+            if len(waiting) > (AHEAD + 1) * size:
+                end, future = waiting.popleft()
+                yield end, *future.result()
+        while waiting:
+            end, future = waiting.popleft()
+            yield end, *future.result()
+    finally:
+        for _, future in waiting:
+            future.cancel()
 
 
 def sweep_chunk(scorer: Scorer, low: int, high: int) -> tuple[Table | None, int]:
@@ -120,21 +141,30 @@ def merged(scorer: Scorer, frontiers: list[Table | None]) -> Table | None:
     return merge(known, scorer.objectives, scorer.group_by) if known else None
 
 
-def rounds(first: int, total: int, chunk: int, count: int) -> Iterator[list[tuple[int, int]]]:
-    """Bounds (low, high) of the chunks of each round."""
-    for low in range(first, total, chunk * count):
-        yield [(start, min(start + chunk, total)) for start in range(low, min(low + chunk * count, total), chunk)]
+def bounds(first: int, total: int, chunk: int) -> Iterator[tuple[int, int]]:
+    for low in range(first, total, chunk):
+        yield low, min(low + chunk, total)
+
+
+class _Later:
+    """A future of this process: worked on when the result is wanted."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.result = partial(function, *arguments)
+
+    def cancel(self) -> None:
+        """Nothing has begun."""
 
 
 class _Here:
     """This process, as an executor."""
 
-    map = staticmethod(map)
+    submit = _Later
 
 
 @contextmanager
 def executor(workers: int, client: Any) -> Iterator[tuple[Any, int]]:
-    """Something with `map`, and how many chunks it works on at a time."""
+    """Something with `submit`, and how many chunks it works on at a time."""
     if client is not None:
         pool: Executor = client.get_executor()
         yield pool, sum(client.nthreads().values())
@@ -143,12 +173,15 @@ def executor(workers: int, client: Any) -> Iterator[tuple[Any, int]]:
     if workers == 1:
         yield _Here(), 1
         return
-    with ProcessPoolExecutor(workers, initializer=end_with_parent) as pool:
+    with ProcessPoolExecutor(workers, initializer=obey_parent) as pool:
         yield pool, workers
 
 
-def end_with_parent() -> None:
-    """End this worker when the process that started it does, even by SIGKILL: it would wait for chunks for ever."""
+def obey_parent() -> None:
+    """Leave Ctrl-C, which reaches the whole process group, to the process that started this worker, and end when that
+    does, even by SIGKILL: a worker without it would wait for chunks for ever.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
         parent = multiprocessing.parent_process()

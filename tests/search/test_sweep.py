@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 
 import numpy as np
@@ -77,6 +79,22 @@ def test_resumes_where_it_was_interrupted() -> None:
     assert equal(rest.frontier, whole(tiny()))
     with pytest.raises(ValueError, match="another space"):
         sweep(tiny(("recipe",)), workers=1, state=part)
+
+
+def test_ctrl_c_reaches_every_process_and_still_ends_in_order() -> None:
+    rounds: list[Sweep] = []
+
+    def press(now: Sweep) -> None:
+        rounds.append(now)
+        if len(rounds) == 1:
+            for child in multiprocessing.active_children():
+                os.kill(child.pid or 0, signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    part = sweep(tiny(), workers=2, on_round=press)
+    assert not part.complete
+    assert part is rounds[0]
+    assert equal(sweep(tiny(), workers=2, state=part).frontier, whole(tiny()))
 
 
 def test_runs_on_a_dask_cluster() -> None:
