@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from cost_model.kernels import error_band
+from cost_model.constants import Calibration
 from cost_model.layer import Design
 from spaces.formats import FORMATS, KV_FORMATS
 
@@ -26,8 +27,9 @@ def error_and_evidence(design: Design, breakdown: dict[str, Any], total: Any) ->
         total: sum of the breakdown.
     """
     a = design.architecture
-    linear, experts = _bands(design, "gemm", FORMATS), _bands(design, "experts", FORMATS)
-    core = _bands(design, "mla_decode" if np.any(a.is_mla) else "attention_decode", KV_FORMATS)
+    constants = design.gpu.calibration
+    linear, experts = _bands(constants, "gemm", FORMATS), _bands(constants, "experts", FORMATS)
+    core = _bands(constants, "mla_decode" if np.any(a.is_mla) else "attention_decode", KV_FORMATS)
     used = {
         "attention_linear": linear[design.attention_format],
         "ffn": np.where(a.is_moe[..., None], experts[design.ffn_format], linear[design.ffn_format]),
@@ -46,7 +48,8 @@ def error_and_evidence(design: Design, breakdown: dict[str, Any], total: Any) ->
     return low, high, np.where(borrowed > 0, 2, np.where(on_grid, 0, 1))
 
 
-def _bands(design: Design, op: str, names: tuple[str, ...]) -> np.ndarray:
+@lru_cache(maxsize=256)
+def _bands(calibration: Calibration, op: str, names: tuple[str, ...]) -> np.ndarray:
     """(keys, 3): low, high, and 1 where the constants are borrowed."""
-    rows = [error_band(design.gpu, op, name) for name in names]
-    return np.array([(low, high, float(evidence == "extrapolated")) for low, high, evidence in rows])
+    rows = [calibration.fit(op, name) for name in names]
+    return np.array([(row["error_low"], row["error_high"], row["evidence"] == "extrapolated") for row in rows])
