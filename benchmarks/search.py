@@ -188,6 +188,8 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         makers["standard"] = lambda: study(str(STANDARD), options.workers)
         makers |= {name: lambda name=name: study(name, options.workers) for name in small_presets()}  # type: ignore[misc]
     for name, make in makers.items():
+        if options.problems and name not in options.problems:
+            continue
         say(f"{name}: sweep")
         problem = make()
         entry: dict[str, Any] = {"sweep": swept(problem)}
@@ -247,6 +249,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="a small toy only")
+    parser.add_argument("--problems", nargs="*", help="only these: toy, standard, presets")
     parser.add_argument("--dask", action="store_true", help="also compare one and two Dask workers")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--peer-seeds", type=int, default=3)
