@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from cost_model import Accelerator, Prediction, predict
+from cost_model.grid import gathered
 from search.pools import matched
 from spaces import Architecture, Deployment, Workload
+from spaces.alignment import aligned
 from spaces.deployment import FIELDS, MAX_BATCH, unchecked
 
 
@@ -103,13 +105,23 @@ class Cell:
         column = architecture.map(lambda value: np.broadcast_to(np.asarray(value), (n,))[:, None])
         codes = np.asarray(recipe)[:, None], np.asarray(kv_format)[:, None]
         plans = self.plans(column, *codes, skew, max_ttft_s)
-        priced = [predict(column, codes[0], plan, self.workload, self.gpu, codes[1], skew) for plan in plans]
+        priced = [self._priced(column, *codes, plan, skew) for plan in plans]
         if len(priced) == 1:
             return priced[0], plans[0]
         order = np.argsort(np.concatenate(self.parts))
         if self.prefill is None:
             return _joined(priced, order), self.deployments
         return _joined(priced, order), _beside(plans, [len(index) for index in self.parts], n, order)
+
+    def _priced(self, column: Architecture, recipe: Any, kv_format: Any, plan: Deployment, skew: Any) -> Prediction:
+        """Predictions in which plans that cut a matrix through its quantisation blocks are not legal."""
+        prediction = predict(column, recipe, plan, self.workload, self.gpu, kv_format, skew)
+
+        def whole(attention_tp: Any, ffn_tp: Any, kvp: Any) -> tuple[Any]:
+            return (aligned(column, recipe, attention_tp, ffn_tp, kvp),)
+
+        ((mask,),) = gathered(whole, True, (plan.attention_tp, plan.ffn_tp, plan.kvp))
+        return replace(prediction, legal=prediction.legal & mask)
 
 
 def _joined(parts: list[Prediction], order: np.ndarray) -> Prediction:
