@@ -114,9 +114,7 @@ def published() -> None:
     print(
         "  published seconds per layer", np.round(seconds / layers, 3), "hardly depend on the width: launch-bound eager"
     )
-    print(
-        "  code, which pays per layer; engines replay graphs, so most of that gap is not there to be won."
-    )
+    print("  code, which pays per layer; engines replay graphs, so most of that gap is not there to be won.")
     print("arXiv 2510.18245, throughput over Llama-3.2 (published: up to +42 % for Surefire):")
     cases = {
         "1B": (dense(2048, 16, 32, 8, 8192, 64), dense(2560, 16, 40, 8, 4096, 64), dense(2560, 16, 36, 4, 6144, 64)),

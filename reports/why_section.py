@@ -180,11 +180,13 @@ def alignment_block(run: Any, found: Lead, gains: dict[int, np.ndarray]) -> Safe
         ]
         for align, values in gains.items()
     ]
-    spread = np.nanmax([np.ptp(np.array([v[i] for v in gains.values()])) for i in range(len(targets))])
+    spreads = np.ptp(np.array(list(gains.values())), axis=0)
+    known = spreads[np.isfinite(spreads)]  # a target that some alignment does not reach has no spread
+    said = f" From worst to best alignment: {percent(float(np.expm1(known.max())))} at most." if len(known) else ""
     return block(
         "What alignment is worth",
-        "The best neighbour of the design (same parameters) whose widths are aligned exactly so, over "
-        f"the reference. From worst to best alignment: {percent(float(np.expm1(spread)))} at most.",
+        "The best neighbour of the design (same parameters) whose widths are aligned exactly so, over the "
+        f"reference.{said}",
         table(
             ["widths", *(f"at {t:g}" for t in targets)], rows, "Gain by alignment", numeric=range(1, 1 + len(targets))
         ),
