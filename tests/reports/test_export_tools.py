@@ -23,6 +23,15 @@ SMALL = {
 }  # fmt: skip
 
 
+def test_compressed_tensors_reads_what_every_checkpoint_will_carry(tmp_path):
+    config_class = pytest.importorskip("compressed_tensors.quantization").QuantizationConfig
+    for number, recipe in enumerate(name for name in RECIPES if name != "bf16"):
+        files, _ = written(load_architecture(MODELS[number % 5]), recipe, "fp8", tmp_path / str(number))
+        carried = config_class(**json.loads(files["quantise/compressed-tensors/config.json"])["quantization_config"])
+        assert carried.quant_method == "compressed-tensors" and carried.config_groups, recipe
+        assert carried.kv_cache_scheme.num_bits == 8, recipe
+
+
 def test_compressed_tensors_and_llm_compressor_read_both_files_alike(tmp_path):
     """What the checkpoint will carry is what the recipe asks for, by the tools' own reading."""
     config_class = pytest.importorskip("compressed_tensors.quantization").QuantizationConfig
