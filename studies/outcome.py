@@ -16,6 +16,7 @@ from search.frontier import Scale, Table, loss_values
 from search.objective import OBJECTIVES, ServingObjective
 from search.state import SearchState
 from search.sweep import Sweep, enumerated_points
+from studies.check import advice, sample_space
 from studies.plans import SERVING
 from studies.store import RunDirectory, json_bytes, parquet_bytes
 from studies.study import Study
@@ -35,6 +36,7 @@ from studies.tables import (
     reference_set,
 )
 
+ADVICE_SAMPLES = 20_000  # random proposals that say what excludes most
 _PACKAGES = ("ridgeline", "optuna", "numpy", "pandas", "plotly", "pyarrow", "moocore", "pydantic")
 
 
@@ -53,19 +55,15 @@ class Outcome:
     record: dict[str, Any]
 
 
-def from_search(study: Study, state: SearchState) -> Outcome:
+def from_search(study: Study, objective: ServingObjective, state: SearchState) -> Outcome:
     """The outcome of a search.
 
     Raises:
-        ValueError: no trial was feasible, with the nearest miss.
+        ValueError: no trial was feasible, with the limit that excludes most and the nearest design.
     """
     now = state.progress
     if state.frontier is None or not len(state.frontier["trial"]):
-        nearest = ", ".join(f"{name} by {value:.3g}" for name, value in state.nearest_miss().items())
-        raise ValueError(
-            f"{study.name}: none of {now.trials} trials is feasible; the nearest misses {nearest}. "
-            "`ridgeline check` says which limit excludes most"
-        )
+        raise ValueError(_nothing_feasible(study, objective))
     rows, violations = np.concatenate(state.trials.rows), np.concatenate(state.trials.violations)
     record = {
         "sampler": state.sampler,
@@ -84,12 +82,10 @@ def from_sweep(study: Study, objective: ServingObjective, state: Sweep) -> Outco
     """The outcome of a sweep: exact, with no trials to list.
 
     Raises:
-        ValueError: no design of the space is feasible.
+        ValueError: no design of the space is feasible, with the limit that excludes most and the nearest design.
     """
     if state.frontier is None or not len(state.frontier["trial"]):
-        raise ValueError(
-            f"{study.name}: no design of the space is feasible; `ridgeline check` says which limit excludes most"
-        )
+        raise ValueError(_nothing_feasible(study, objective))
     shape = [study.space.shape[i] for i in study.space.outer]
     rows = np.random.default_rng(study.search.seed).integers(0, shape, (8 * CLOUD_DESIGNS, len(shape)))
     rows = rows[objective.feasible(rows)]
@@ -107,6 +103,11 @@ def from_sweep(study: Study, objective: ServingObjective, state: Sweep) -> Outco
         designs = len(np.unique(archive_index(objective, state.frontier), axis=0))
         record["certificate"] = {**dict.fromkeys(shares, 1.0), "exact_designs": designs, "sweep": summary(state)}
     return Outcome(state.frontier, pd.DataFrame(), rows, record)
+
+
+def _nothing_feasible(study: Study, objective: ServingObjective) -> str:
+    said = advice(study, sample_space(study.space, objective, ADVICE_SAMPLES, study.search.seed))
+    return f"{study.name}: {said or 'no design has a plan within the limits of [serving]'}"
 
 
 def sweep_is_cheaper(study: Study, objective: ServingObjective) -> bool:

@@ -67,7 +67,7 @@ def _searched(
         progress=progress,
     )
     checkpoints.save(state)
-    return from_search(study, state)
+    return from_search(study, objective, state)
 
 
 def _stop(study: Study) -> Stop:

@@ -118,3 +118,11 @@ def test_damaged_runs_are_refused(finished, tmp_path):
     (copy / "designs.parquet").write_bytes(b"PAR1 truncated")
     with pytest.raises(ValueError, match="not a readable Parquet file"):
         _ = load_run(copy).designs
+
+
+@pytest.mark.parametrize("sampler", ["frontier", "random"])
+def test_a_run_with_nothing_feasible_says_which_limit_excludes_most_and_what_is_nearest(tmp_path, sampler):
+    narrow = {"space.layers": {"min": 22, "max": 24}, "space.hidden": {"min": 2560, "max": 2816, "step": 256}}
+    study = load_study("8b-h200", **narrow, **{"search.sampler": sampler, "search.trials": 32})
+    with pytest.raises(ValueError, match=r"width_ratio excludes most of them .* allowed at least 0\.035"):
+        run(study, out=tmp_path / sampler, progress=False)
