@@ -64,7 +64,7 @@ class Accelerator:
     @cached_property
     def native(self) -> np.ndarray:
         """(formats,) bool: multiplied by tensor cores as they are."""
-        return np.array([name in self.native_formats for name in FORMATS]) & ~WEIGHT_ONLY
+        return np.asarray(np.array([name in self.native_formats for name in FORMATS]) & ~WEIGHT_ONLY)
 
     @cached_property
     def format_flops(self) -> np.ndarray:

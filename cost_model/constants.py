@@ -67,7 +67,8 @@ class Calibration:
 
     def fit(self, op: str, key: str) -> dict[str, Any]:
         """The fit record of an entry: rows, groups, errors, source, date, evidence."""
-        return self._entry(op, key)["fit"]
+        record: dict[str, Any] = self._entry(op, key)["fit"]
+        return record
 
     def with_constants(self, op: str, key: str, values: dict[str, float]) -> Calibration:
         entry = {**self.entries.get(op, {}).get(key, {"fit": {}}), **values}

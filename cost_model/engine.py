@@ -179,8 +179,10 @@ def _table(path: Path, data: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _releases(path: Path, data: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = data.get("release", [])
-    for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
+    rows: list[dict[str, Any]] = data.get("release", [])
+    if not isinstance(rows, list):
+        raise ValueError(f"{path}: release = {shown(rows)}: must be [[release]] tables of version, date and gpu")
+    for number, row in enumerate(rows):
         where = f"{path}: release.{number}"
         if not isinstance(row, dict) or row.keys() != {"version", "date", "gpu"}:
             raise ValueError(f"{where} = {shown(row)}: must be a [[release]] table of version, date and gpu")

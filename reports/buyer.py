@@ -11,7 +11,8 @@ from cost_model import counts, load_accelerator
 from reports.payload import finite
 from reports.pricing import serve
 from reports.why import by_format
-from search.objective import Cell, ServingObjective
+from search.cells import Cell
+from search.objective import ServingObjective
 from spaces.architecture import Architecture
 from studies.study import Study
 

@@ -16,7 +16,8 @@ from reports.linears import Linear, linears
 from reports.mixing import step_of, variant
 from reports.pricing import Served, serve
 from reports.words import count, nats, percent
-from search.objective import Cell, ServingObjective
+from search.cells import Cell
+from search.objective import ServingObjective
 from spaces.architecture import Architecture
 from spaces.deployment import Deployment
 from spaces.formats import FORMATS, KV_FORMATS, RECIPE_FFN, RECIPES, recipe_code

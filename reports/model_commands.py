@@ -108,7 +108,8 @@ def batch_size(text: str) -> int | None:
 
 def records(frame: Any) -> list[dict[str, Any]]:
     """Rows of a table as JSON objects; missing numbers become null."""
-    return json.loads(frame.to_json(orient="records", double_precision=15))
+    rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=15))
+    return rows
 
 
 def gpu_rows() -> list[dict[str, Any]]:

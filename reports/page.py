@@ -26,7 +26,7 @@ def write_report(run: Any) -> Path:
     Raises:
         ValueError: the directory cannot be written.
     """
-    return run.directory.write_text("report.html", page(run))
+    return Path(run.directory.write_text("report.html", page(run)))
 
 
 def page(run: Any) -> str:

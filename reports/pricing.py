@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from cost_model import Prediction
-from search.objective import Cell, ServingObjective
+from search.cells import Cell
+from search.objective import ServingObjective
 from search.scores import throughput_at_targets
 from spaces.architecture import Architecture, stack
 from spaces.workload import Workload

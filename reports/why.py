@@ -10,7 +10,8 @@ import numpy as np
 
 from reports.mixing import step_of, variant
 from reports.pricing import log_gain, serve, with_workload
-from search.objective import Cell, ServingObjective
+from search.cells import Cell
+from search.objective import ServingObjective
 from spaces.architecture import Architecture
 from spaces.formats import FORMATS, RECIPE_FFN, RECIPES
 

@@ -45,7 +45,7 @@ class Objective:
             if values.size and values.min() <= 0:
                 raise ValueError(f"{self.name} = {values.min()}: must be positive, it is compared by ratio")
             values = np.log(values)
-        return -values if self.maximise else values
+        return np.asarray(-values if self.maximise else values)
 
 
 def loss_values(points: Mapping[str, np.ndarray], objectives: Sequence[Objective]) -> np.ndarray:
@@ -74,7 +74,7 @@ class Scale:
     def unit(self, losses: np.ndarray) -> np.ndarray:
         """Loss values (..., objectives) in unit coordinates."""
         ideal, nadir = np.array(self.ideal), np.array(self.nadir)
-        return (losses - ideal) / np.where(nadir > ideal, nadir - ideal, 1.0)
+        return np.asarray((losses - ideal) / np.where(nadir > ideal, nadir - ideal, 1.0))
 
 
 def nondominated(losses: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
@@ -90,7 +90,7 @@ def nondominated(losses: np.ndarray, groups: np.ndarray | None = None) -> np.nda
     if not np.isfinite(losses).all():
         raise ValueError(f"loss values: {np.count_nonzero(~np.isfinite(losses))} are not finite numbers")
     if groups is None or not len(losses):
-        return moocore.is_nondominated(losses)
+        return np.asarray(moocore.is_nondominated(losses))
     order = np.argsort(groups, kind="stable")
     starts = np.flatnonzero(np.diff(groups[order])) + 1
     keep = np.empty(len(losses), dtype=bool)
@@ -114,7 +114,7 @@ def hypervolume_contributions(losses: np.ndarray, scale: Scale) -> np.ndarray:
         return np.where(unit == ordered[0], ordered[1] - ordered[0], 0.0)
     if not len(losses):
         return np.zeros(0)
-    return moocore.hv_contributions(scale.unit(losses), ref=REFERENCE)
+    return np.asarray(moocore.hv_contributions(scale.unit(losses), ref=REFERENCE))
 
 
 def largest(losses: np.ndarray, count: int) -> np.ndarray:

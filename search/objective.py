@@ -229,7 +229,7 @@ class ServingObjective:
         """(n, values) of (cells, n, values): the worst cell against the reference there, or the weighted mean."""
         if self.worst_case:
             relative = values - self._cell_baselines[:, None, :]
-            return relative.max(axis=0) + self._baseline
+            return np.asarray(relative.max(axis=0) + self._baseline)
         weights = np.array([cell.weight for cell in self.cells])
         return np.tensordot(weights / weights.sum(), values, axes=1)
 
@@ -313,4 +313,4 @@ class ServingObjective:
 def _excess(value: Any, limit: Any) -> np.ndarray:
     """By how much a value exceeds its limit; rounding at the limit itself is no excess."""
     miss = np.asarray(value) - limit
-    return np.where(miss > 1e-12, miss, np.minimum(miss, 0.0))
+    return np.asarray(np.where(miss > 1e-12, miss, np.minimum(miss, 0.0)))

@@ -51,7 +51,7 @@ def index_of(distribution: IntDistribution | CategoricalDistribution, value: Any
     """Position of a parameter's value among the distribution's values."""
     if isinstance(distribution, CategoricalDistribution):
         return int(distribution.to_internal_repr(value))
-    return (value - distribution.low) // distribution.step
+    return int(value - distribution.low) // distribution.step
 
 
 def parameters(grid: Grid, row: np.ndarray) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class PatientStorage(RDBStorage):
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
         """As RDBStorage's; False also where the trial is finished, perhaps by a commit whose answer was lost."""
         try:
-            return _finish(self, trial_id, state, values)
+            return bool(_finish(self, trial_id, state, values))
         except UpdateFinishedTrialError:
             return False
 

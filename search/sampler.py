@@ -99,6 +99,7 @@ def as_attribute(points: list[list[float]]) -> str:
 def points_of(trial: FrozenTrial, signs: np.ndarray) -> list[list[float]]:
     """Rows (group, loss values...) of a finished trial's frontier points; signs: (values,) of the directions."""
     if POINTS in trial.user_attrs:
-        return json.loads(trial.user_attrs[POINTS])
+        points: list[list[float]] = json.loads(trial.user_attrs[POINTS])
+        return points
     feasible = all(value <= 0 for value in trial.constraints.values())
     return [[0.0, *(signs * trial.values).tolist()]] if feasible else []

@@ -106,7 +106,7 @@ def chunks_in_order(
     pool: Any, size: int, scorer: Scorer, ranges: Iterable[tuple[int, int]]
 ) -> Generator[tuple[int, Table | None, int], None, None]:
     """(end of the range, frontier, number of points) of each range, in order, while later ones are being priced."""
-    waiting: deque[tuple[int, Future | _Later]] = deque()
+    waiting: deque[tuple[int, Future[Any] | _Later]] = deque()
     try:
         for low, high in ranges:
             waiting.append((high, pool.submit(sweep_chunk, scorer, low, high)))

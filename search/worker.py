@@ -123,7 +123,8 @@ def work(
         frontier[:] = [merge([*frontier, points], scorer.objectives, scorer.group_by)]
         if on_trial:
             on_trial(frontier[0])
-        return scores.values[0].tolist()
+        values: list[float] = scores.values[0].tolist()
+        return values
 
     start = time.monotonic()
     while trials is None or len(begun) < trials:

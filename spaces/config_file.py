@@ -108,10 +108,12 @@ class Fields:
         return value
 
     def words(self, key: str, default: Any = REQUIRED) -> list[str]:
-        return self._list(key, default, str, "text")
+        found: list[str] = self._list(key, default, str, "text")
+        return found
 
     def integers(self, key: str, default: Any = REQUIRED) -> list[int]:
-        return self._list(key, default, int, "whole numbers")
+        found: list[int] = self._list(key, default, int, "whole numbers")
+        return found
 
     def expect(self, key: str, *allowed: Any) -> None:
         """Refuse the key unless it is absent, null or one of the allowed values."""

@@ -110,7 +110,9 @@ def _affine_from(values: dict[str, Any], name: str) -> tuple[Any, Any, Any]:
     return -(-values["dense_layers"] // period) * period, period, values["dense_layers"] + 1
 
 
-def _solve_layers_and_experts(solved: dict[str, Solved], values: dict[str, Any], total: Any, active: Any) -> Any:
+def _solve_layers_and_experts(
+    solved: dict[str, Solved], values: dict[str, Any], total: Any, active: Any
+) -> dict[str, Any]:
     """Layers from the active count, experts from the total: both counts are affine in each of the two.
 
     Experts change the active count only through the router, so that two rounds settle both.

@@ -52,7 +52,7 @@ def _width_per_head(fields: Fields, values: dict[str, Any]) -> int:
         raise fields.error(
             "head_dim", f"is missing and hidden {values['hidden']} is not a multiple of {values['heads']} heads"
         )
-    return values["hidden"] // values["heads"]
+    return int(values["hidden"] // values["heads"])
 
 
 def _windows(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _layers(fields: Fields, values: dict[str, Any]) -> int:
     """The layer count, bounded before lists of that length are built."""
     if not 1 <= values["layers"] <= 2**10:
         raise fields.error("num_hidden_layers", f"= {values['layers']}: must be 1 to {2**10}")
-    return values["layers"]
+    return int(values["layers"])
 
 
 def _optional_qk_norm(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:

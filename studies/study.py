@@ -258,7 +258,7 @@ def _absolute(table: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 
 def _overridden(table: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    result: Any = _copied(table)
+    result: dict[str, Any] = _copied(table)
     if "workload" in result:
         result["workload"] = _workloads(result["workload"])  # so that workload.0.isl finds a table
     for key, value in overrides.items():

@@ -156,8 +156,9 @@ def _client(scheduler: str | None) -> Any:
         from distributed import Client
     except ImportError as error:
         raise ValueError("--scheduler needs Dask: pip install 'ridgeline[distributed]'") from error
+    connect: Any = Client  # Dask is not typed
     try:
-        return Client(scheduler, timeout=30)
+        return connect(scheduler, timeout=30)
     except (OSError, ValueError) as error:  # ValueError: not an address
         raise ValueError(f"--scheduler {scheduler}: no Dask scheduler answers there: {error}") from error
 

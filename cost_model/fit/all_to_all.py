@@ -77,7 +77,7 @@ def prepare(file: str, raw: Columns) -> Columns:
 
 
 def predict(gpu: Accelerator, rows: Columns) -> np.ndarray:
-    return all_to_all(gpu, **{name: rows[name] for name in DIMENSIONS}, backend=rows["kernel"])
+    return np.asarray(all_to_all(gpu, **{name: rows[name] for name in DIMENSIONS}, backend=rows["kernel"]))
 
 
 def fit(gpu: Accelerator, rows: Columns) -> Constants:

@@ -149,14 +149,14 @@ def predict_prefill(gpu: Accelerator, rows: Columns) -> np.ndarray:
     """Seconds; fp8 and bf16 products share constants, as fp8 prefill is measured to be no faster."""
     batch, tokens, heads, kv_heads, head_dim = (rows[name] for name in ("batch", "tokens", *HEADS))
     kv, window = rows["format"], rows["window"]
-    return attention_prefill(gpu, batch, tokens, heads, kv_heads, head_dim, kv, window=window)
+    return np.asarray(attention_prefill(gpu, batch, tokens, heads, kv_heads, head_dim, kv, window=window))
 
 
 def predict_decode(gpu: Accelerator, rows: Columns) -> np.ndarray:
     """Seconds as the tables were measured: replays of one call, which leave a small cache in L2."""
     batch, context, heads, kv_heads, head_dim = (rows[name] for name in ("batch", "context", *HEADS))
     kv, window = rows["format"], rows["window"]
-    return attention_decode(gpu, batch, context, heads, kv_heads, head_dim, kv, window=window, warm_l2=True)
+    return np.asarray(attention_decode(gpu, batch, context, heads, kv_heads, head_dim, kv, window=window, warm_l2=True))
 
 
 def fit_prefill(gpu: Accelerator, rows: Columns) -> Constants:
@@ -261,7 +261,7 @@ def _fit(
     bounds = PREFILL_BOUNDS if op == "attention_prefill" else DECODE_BOUNDS
 
     def trial(values: dict[str, float]) -> np.ndarray:
-        return predict(_with(gpu, op, keys, fixed | values), rows)
+        return np.asarray(predict(_with(gpu, op, keys, fixed | values), rows))
 
     return fit_constants(trial, rows["seconds"], start, bounds, group_weights(rows["group"]), pull=pull)
 

@@ -79,12 +79,14 @@ def prepare(phase: str, calibrated: str) -> Any:
 
 
 def predict_prefill(gpu: Accelerator, rows: Columns) -> np.ndarray:
-    return mla_prefill(gpu, rows["batch"], rows["tokens"], rows["heads"], kv_format=rows["format"])
+    return np.asarray(mla_prefill(gpu, rows["batch"], rows["tokens"], rows["heads"], kv_format=rows["format"]))
 
 
 def predict_decode(gpu: Accelerator, rows: Columns) -> np.ndarray:
     """Seconds as the tables were measured: replays of one call, which leave a small cache in L2."""
-    return mla_decode(gpu, rows["batch"], rows["context"], rows["heads"], kv_format=rows["format"], warm_l2=True)
+    return np.asarray(
+        mla_decode(gpu, rows["batch"], rows["context"], rows["heads"], kv_format=rows["format"], warm_l2=True)
+    )
 
 
 def fit_prefill(gpu: Accelerator, rows: Columns) -> Constants:
@@ -110,7 +112,7 @@ def _fit(
         own = select(rows, rows["key"] == key)
 
         def trial(values: dict[str, float], key: str = key, own: Columns = own) -> np.ndarray:
-            return predict(gpu.with_constants(op, key, fixed | values), own)
+            return np.asarray(predict(gpu.with_constants(op, key, fixed | values), own))
 
         def misfit(values: dict[str, float], trial: Any = trial, own: Columns = own) -> float:
             error = np.abs(np.log(trial(values) / own["seconds"]))

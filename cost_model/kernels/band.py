@@ -36,8 +36,8 @@ def difference_error(gpu: Accelerator, format: str) -> float:
     table = _shape_gain()
     measured = {(name, key): row["p80"] for name, rows in table.items() for key, row in rows.items()}
     if (gpu.name, format) in measured:
-        return measured[gpu.name, format]
-    return max([error for (_, key), error in measured.items() if key == format] or measured.values())
+        return float(measured[gpu.name, format])
+    return float(max([error for (_, key), error in measured.items() if key == format] or measured.values()))
 
 
 @cache
