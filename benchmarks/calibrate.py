@@ -20,6 +20,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import command  # noqa: E402
 from cost_model.accelerator import load_accelerator  # noqa: E402
 from cost_model.fit.calibrate import ENGINE_OF, calibrate, locked, write_constants  # noqa: E402
 from cost_model.fit.common import Columns, load, partitions  # noqa: E402
@@ -72,4 +73,4 @@ def read_groups(path: Path = FITTED_GROUPS) -> dict[str, dict[str, list[str]]]:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

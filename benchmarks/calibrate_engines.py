@@ -23,6 +23,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import command  # noqa: E402
 from benchmarks.serving_rows import NAMES, Batch, batches, illegal, read_rows, refusals, slots  # noqa: E402
 from cost_model.engine import Engine, load_engine  # noqa: E402
 from cost_model.fit.calibrate import locked  # noqa: E402
@@ -220,4 +221,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -20,6 +20,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import command  # noqa: E402
 from benchmarks.calibrate import read_groups  # noqa: E402
 from cost_model.accelerator import Accelerator, load_accelerator  # noqa: E402
 from cost_model.fit.calibrate import ENGINE_OF  # noqa: E402
@@ -101,6 +102,8 @@ def main() -> None:
     parser.add_argument("--ops", nargs="+", metavar="OP")
     arguments = parser.parse_args()
     lines = [line for op in chosen(arguments.ops) for line in score(op, arguments.data)]
+    if not lines:
+        raise ValueError(f"{arguments.data}: holds no measured file of these operations (gemm.csv, moe.csv ...)")
     if arguments.json:
         print(json.dumps(lines, indent=1))
     else:
@@ -108,4 +111,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

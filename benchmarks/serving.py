@@ -22,7 +22,7 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import serving_report  # noqa: E402
+from benchmarks import command, serving_report  # noqa: E402
 from benchmarks.serving_rows import batches, illegal, read_rows, refusals, slots  # noqa: E402
 from cost_model.prediction import predict  # noqa: E402
 from spaces.deployment import FIELDS, unchecked  # noqa: E402
@@ -174,4 +174,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -29,6 +29,8 @@ LOADS = {
     "poisson-slo": "closed-loop",
     "poisson-slo-tight": "closed-loop",
 }
+NUMBERS = ("isl", "osl", "concurrency_or_batch")
+MEASURED = ("tpot_ms", "ttft_ms", "output_tok_s_per_gpu", "isl_mean", "osl_mean", "disagg")
 PLAN = ("attention_tp", "attention_dp", "ffn_tp", "expert_parallel", "pp")
 
 
@@ -54,13 +56,24 @@ def read_rows(path: Path) -> pd.DataFrame:
     """The measured table with what scoring adds: seconds, load, model class, mode, the day of the engine.
 
     Raises:
-        ValueError: a column is missing.
+        ValueError: unreadable, a column is missing, or a number is none or negative.
     """
-    rows = pd.read_csv(path, low_memory=False)
-    needed = {"model_shape", "gpu", "engine", "precision_weights", "isl", "osl", "concurrency_or_batch", *PLAN}
+    try:
+        rows = pd.read_csv(path, low_memory=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: not a readable CSV file: {error}") from error
+    needed = {"model_shape", "gpu", "engine", "precision_weights", "load_type", "date", *NUMBERS, *PLAN}
     missing = sorted(needed - set(rows.columns))
     if missing:
-        raise ValueError(f"{path}: column {missing[0]!r} is missing")
+        raise ValueError(f"{path}: column {missing[0]!r} is missing; it has {', '.join(map(str, rows.columns))}")
+    for name in (name for name in (*NUMBERS, *PLAN, *MEASURED) if name in rows):
+        values = pd.to_numeric(rows[name], errors="coerce")
+        wrong = rows[name].notna() & ~(np.isfinite(values) & (values >= 0))
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise ValueError(
+                f"{path}: row {row + 2}: {name} = {rows[name].iloc[row]!r}: must be a number of at least 0"
+            )
     for name in ("disagg", "tpot_ms", "ttft_ms", "output_tok_s_per_gpu"):
         if name not in rows:
             rows[name] = np.nan

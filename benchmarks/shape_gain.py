@@ -24,6 +24,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import command  # noqa: E402
 from benchmarks.calibrate import CALIBRATION, read_groups  # noqa: E402
 from cost_model import predict  # noqa: E402
 from cost_model.accelerator import load_accelerator  # noqa: E402
@@ -178,4 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

@@ -46,8 +46,10 @@ def calibrate_own(data: Path, base: str, out: Path, name: str | None = None) -> 
     facts["name"] = name or out.stem
     facts.setdefault("provenance", {})["calibrated"] = f"constants fitted to {data.name} on {date.today().isoformat()}"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(tomli_w.dumps(facts), encoding="utf-8")
-    write_constants(out, fitted, under="calibration")
+    temporary = out.with_name(f".{out.name}.tmp")  # what is there stays until the new file is whole
+    temporary.write_text(tomli_w.dumps(facts), encoding="utf-8")
+    write_constants(temporary, fitted, under="calibration")
+    temporary.replace(out)
     return {
         f"{operation}.{key}": values.get("fit", {})
         for operation, keys in fitted.items()

@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 import typer
 
+import benchmarks
 import ridgeline
+from benchmarks import calibrate, kernels, serving
 from tests.trust import bad_files
 from tests.trust.bad_files import FILES
 
@@ -331,6 +333,30 @@ def test_a_checkpoint_of_something_else(capsys, folder, tmp_path):
     np.savez(run / "checkpoint.npz", a=np.zeros(3))
     line = f"run 8b-h200 {SMALL} --sampler random --trials 64 --resume --out {run}"
     assert_refused(capsys, line, "checkpoint.npz: not a checkpoint of this study")
+
+
+SERVING = "model_shape,gpu,engine,precision_weights,load_type,date,isl,osl,concurrency_or_batch,attention_tp,attention_dp,ffn_tp,expert_parallel,pp"
+BENCHMARKS = [
+    (serving, "points-columns.csv", "points-columns.csv: column 'attention_dp' is missing; it has speed, rate"),
+    (serving, "points-empty.csv", "points-empty.csv: not a readable CSV file"),
+    (serving, "points-utf16.csv", "points-utf16.csv: not a readable CSV file"),
+    (serving, "nowhere.csv", "nowhere.csv: not a readable CSV file"),
+    (serving, "lengths.csv", "lengths.csv: row 2: isl = 'long': must be a number of at least 0"),
+    (kernels, "csv-text", "gemm.csv: row 3: latency_us = 'fast': must be a number above 0"),
+    (kernels, "nowhere", "nowhere: holds no measured file of these operations"),
+    (kernels, "csv-text --ops nope", "unknown operation 'nope'; valid: gemm"),
+    (calibrate, "csv-column --out fitted", "column 'latency_us' is missing"),
+]
+
+
+@pytest.mark.parametrize(("program", "arguments", "said"), BENCHMARKS, ids=[row[1] for row in BENCHMARKS])
+def test_a_benchmark_of_bad_data(capsys, folder, monkeypatch, program, arguments, said):
+    (folder / "lengths.csv").write_text(f"{SERVING}\nx,x,x,x,x,x,long,1,1,1,1,1,1,1\n")
+    monkeypatch.setattr(sys, "argv", ["benchmark", *arguments.split()])
+    with pytest.raises(SystemExit) as end:
+        benchmarks.command(program.main)
+    err = capsys.readouterr().err
+    assert end.value.code == 2 and err.startswith("error: ") and said in err
 
 
 def test_there_are_enough_of_them():
