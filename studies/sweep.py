@@ -154,10 +154,15 @@ def _client(scheduler: str | None) -> Any:
         return None
     try:
         from distributed import Client
+        from distributed.comm.addressing import parse_address, parse_host_port
+        from distributed.comm.registry import get_backend
     except ImportError as error:
         raise ValueError("--scheduler needs Dask: pip install 'ridgeline[distributed]'") from error
     connect: Any = Client  # Dask is not typed
     try:
+        scheme, location = parse_address(scheduler)
+        get_backend(scheme)  # a client with a bad address hangs when it is thrown away
+        parse_host_port(location)
         return connect(scheduler, timeout=30)
     except (OSError, ValueError) as error:  # ValueError: not an address
         raise ValueError(f"--scheduler {scheduler}: no Dask scheduler answers there: {error}") from error
