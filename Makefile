@@ -35,6 +35,7 @@ bench: $(VENV)/tests
 	$(BIN)/python benchmarks/speed.py --json > $(RESULTS)/speed.json
 	$(BIN)/python benchmarks/search.py --json > $(RESULTS)/search.json
 	$(BIN)/python -m benchmarks.kill --json > $(RESULTS)/kill.json
+	$(BIN)/python -m benchmarks.scale --json > $(RESULTS)/scale.json
 	$(BIN)/python benchmarks/tables.py $(RESULTS)
 
 $(VENV)/bin/python:

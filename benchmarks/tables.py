@@ -1,8 +1,8 @@
 """Rewrite the generated tables of README.md and benchmarks/README.md: `python benchmarks/tables.py RESULTS_DIR`.
 
 RESULTS_DIR holds what the benchmarks print with --json: kernels.json, shape_gain.json, serving.json, speed.json,
-search.json, kill.json (see `make bench`). A table stands between `<!-- name: begin -->` and `<!-- name: end -->`;
-tables whose result is not there stay as they are.
+search.json, kill.json, scale.json (see `make bench`). A table stands between `<!-- name: begin -->` and
+`<!-- name: end -->`; tables whose result is not there stay as they are.
 """
 
 from __future__ import annotations
@@ -155,6 +155,19 @@ def kill(result: dict[str, Any]) -> str:
     return markdown(("SIGKILL at random moments", ""), [[text, f"{result[key]:,}"] for key, text in names.items()])
 
 
+def scale(result: dict[str, Any]) -> str:
+    study, swept = result["study"], result["sweep"]
+    rows = [
+        [f"study of {study['trials']:,} trials", f"{study['seconds']:.0f} s", f"{study['peak_gb']:.2f} GB"],
+        [
+            f"sweep of {swept['points'] / 1e6:.0f} million points",
+            f"{swept['seconds']:.0f} s",
+            f"{swept['peak_gb']:.2f} GB",
+        ],
+    ]
+    return markdown(("", "time", "peak memory, all processes"), rows)
+
+
 def versions(_: Any) -> str:
     found = []
     for name in ("numpy", "optuna", "moocore", "pandas", "pymoo", "scipy"):
@@ -176,6 +189,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "speed": ("speed", speed),
     "search": ("search", search),
     "kill": ("kill", kill),
+    "scale": ("scale", scale),
 }
 
 
