@@ -40,7 +40,11 @@ _CALLS = (
 
 
 class PatientStorage(RDBStorage):
-    """An RDBStorage whose calls try again for PATIENCE_SECONDS while the database does not answer."""
+    """An RDBStorage whose calls try again while the database does not answer.
+
+    Raises:
+        ConnectionError: by any call, when it has not answered for PATIENCE_SECONDS.
+    """
 
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
         """As RDBStorage's; False also where the trial is finished, perhaps by a commit whose answer was lost."""
@@ -64,7 +68,7 @@ def _patient(call: Callable[..., Any]) -> Callable[..., Any]:
                     print("the storage does not answer; waiting for it", file=sys.stderr, flush=True)
                     deadline = time.monotonic() + PATIENCE_SECONDS
                 if time.monotonic() > deadline:
-                    raise
+                    raise ConnectionError(f"the storage has not answered for {PATIENCE_SECONDS:g} s") from error
                 time.sleep(PAUSE_SECONDS)
 
     return trying
