@@ -70,6 +70,10 @@ app = typer.Typer(
     help="Find the LLM shape that serves best on your GPUs, before you train it.",
 )
 app.add_typer(commands)
+Overlay = Annotated[
+    list[str] | None,
+    typer.Option("--overlay", help="Model to draw beside the reference, bundled or a config.json; may be repeated."),
+]
 console = Console()
 Run.figure = figure  # type: ignore[attr-defined]  # run.figure(x, y, colour): plots live above studies
 
@@ -97,12 +101,15 @@ def run_command(
     seed: Annotated[int | None, typer.Option()] = None,
     sampler: Annotated[str | None, typer.Option(help="frontier, nsga2, tpe, random or qmc.")] = None,
     resume: Annotated[bool, typer.Option(help="Continue the run in --out.")] = False,
+    overlay: Overlay = None,
     as_json: Json = False,
 ) -> None:
     """Search a study's design space and write the run directory with its report."""
     loaded = load_study(study, **overrides(set_, trials=trials, seconds=seconds, seed=seed, sampler=sampler))
+    for model in overlay or []:
+        load_architecture(model)  # a misspelt name must not cost a search
     result = run(loaded, out=out, resume=resume, progress=False if as_json else None, command=shlex.join(sys.argv))
-    page = write_report(result)
+    page = write_report(result, overlay or [])
     if as_json:
         print_json({**result.summary(), "report": str(page)})
     else:
@@ -187,12 +194,13 @@ def worker_command(
 def report_command(
     run_dir: Path,
     images: Annotated[bool, typer.Option("--images", help="Also write PNG and SVG of the main charts.")] = False,
+    overlay: Overlay = None,
     as_json: Json = False,
 ) -> None:
     """Write the HTML page of a run again."""
     result = load_run(run_dir)
-    page = write_report(result)
-    drawn = [str(path) for path in write_images(result, result.path)] if images else []
+    page = write_report(result, overlay or [])
+    drawn = [str(path) for path in write_images(result, result.path, overlay or [])] if images else []
     if as_json:
         print_json({"report": str(page), "images": drawn})
     else:

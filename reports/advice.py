@@ -17,11 +17,10 @@ from cost_model import counts, load_accelerator
 from reports.buyer import buyer_answers
 from reports.guidelines import Finding, guidelines
 from reports.mixing import variant
-from reports.payload import finite
 from reports.pricing import log_gain, serve
 from reports.shards import experts_note, kv_heads_note, shards
 from reports.trust import within_error
-from reports.words import label, shape
+from reports.words import finite, label, shape
 from search.objective import ServingObjective
 from spaces import load_recipe
 from spaces.architecture import Architecture

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from cost_model import counts, load_accelerator
-from reports.payload import finite
 from reports.pricing import serve
 from reports.why import by_format
+from reports.words import finite
 from search.cells import Cell
 from search.objective import ServingObjective
 from spaces.architecture import Architecture

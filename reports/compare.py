@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from reports.figures import figure
-from reports.payload import finite
+from reports.words import finite
 from search.frontier import Scale, hypervolume, loss_values
 from search.objective import OBJECTIVES
 

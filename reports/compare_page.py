@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from plotly.offline import get_plotlyjs
 
 from reports.compare import SERVING, compare
 from reports.figures import ORANGE
 from reports.html import Safe, join, script_json, table, tag
-from reports.payload import finite
-from reports.words import number, percent
+from reports.page import plotly_script
+from reports.words import finite, number, percent
 from studies.store import RunDirectory
 
 _HERE = Path(__file__).parent
@@ -74,7 +73,7 @@ def comparison_page(runs: Sequence[Any], result: dict[str, Any], measured: pd.Da
             top,
             tag("main", *parts, class_="wrap"),
             tag("script", script_json(_chart(runs, names, measured)), type="application/json", id="data"),
-            tag("script", Safe(get_plotlyjs())),
+            tag("script", plotly_script()),
             tag("script", script),
         ]
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,14 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from reports.overlay import overlay_points
 from reports.words import label, plan, records, seconds, shape
 from search.frontier import Objective, loss_values, nondominated
 from search.objective import OBJECTIVES
 
-BLUE, ORANGE, INK, GREY = "#0072B2", "#D55E00", "#1a2230", "#8d97a6"
+ORANGE, INK, GREY = "#D55E00", "#1a2230", "#8d97a6"
+SYMBOLS = ("square", "diamond", "triangle-up", "x")
+OTHERS = ("#009E73", "#CC79A7", "#7A5195", "#56B4E9", "#6B7280")
 AXES = {
     "tokens_per_s_per_user": "tokens/s/user",
     "tokens_per_s_per_gpu": "tokens/s/GPU",
@@ -33,14 +38,15 @@ def figure(
     colour: str | None = None,
     gpu: str | None = None,
     workload: str | None = None,
+    overlay: Sequence[str | Path] = (),
 ) -> go.Figure:
     """The frontier of a run against the reference's own, in any pair of axes.
 
     Args:
         run: a Run. x, y: columns of the point tables that can be objectives. colour: any column of the points.
-        gpu, workload: which cell; default the run's first.
+        gpu, workload: which cell; default the run's first. overlay: other models (see `overlay_points`).
     Raises:
-        ValueError: unknown axis, colour, GPU or workload, or an axis this run has no values for.
+        ValueError: unknown axis, colour, GPU, workload or model, or an axis this run has no values for.
     """
     axes = tuple(_objective(run, name) for name in (x, y))
     cell = _cell(run, gpu, workload)
@@ -53,9 +59,15 @@ def figure(
     for number, (recipe, part) in enumerate(points[points["kind"] == "own"].groupby("recipe")):
         dash = ("solid", "dot", "dash", "dashdot")[number % 4]
         result.add_trace(_curve(part, axes, f"best found, {recipe}", {"color": ORANGE, "width": 2.5, "dash": dash}))
-    for key, part in reference.groupby(["recipe", "kv_format"]):
+    for symbol, (key, part) in zip(cycle(SYMBOLS), reference.groupby(["recipe", "kv_format"]), strict=False):
         name = f"{run.reference_name}, {key[0]}, KV {key[1]}"
-        result.add_trace(_curve(part, axes, name, {"color": INK, "width": 2, "dash": "6px,4px"}))
+        result.add_trace(_curve(part, axes, name, {"color": INK, "width": 2, "dash": "6px,4px"}, symbol))
+    others = overlay_points(run, overlay)
+    if others is not None:
+        for number, (model, own) in enumerate(_of(others, cell).groupby("design", sort=False)):
+            other = {"color": OTHERS[number % len(OTHERS)], "width": 2, "dash": "dot"}
+            for symbol, (key, part) in zip(cycle(SYMBOLS), own.groupby(["recipe", "kv_format"]), strict=False):
+                result.add_trace(_curve(part, axes, f"{model}, {key[0]}, KV {key[1]}", other, symbol))
     meta = run.meta
     limit = "" if meta["max_ttft_s"] is None else f", first token within {seconds(meta['max_ttft_s'])}"
     result.update_layout(
@@ -69,7 +81,7 @@ def figure(
     return result
 
 
-def write_images(run: Any, directory: Path) -> list[Path]:
+def write_images(run: Any, directory: Path, overlay: Sequence[str | Path] = ()) -> list[Path]:
     """PNG and SVG of the main chart of every cell (needs the `images` extra and a Chromium).
 
     Raises:
@@ -81,7 +93,7 @@ def write_images(run: Any, directory: Path) -> list[Path]:
         raise ValueError("images need the 'images' extra: pip install 'ridgeline[images]'") from error
     written = []
     for cell in run.meta["cells"]:
-        chart = figure(run, gpu=cell["gpu"], workload=cell["workload"])
+        chart = figure(run, gpu=cell["gpu"], workload=cell["workload"], overlay=overlay)
         stem = f"frontier-{cell['gpu']}-{cell['workload']}".replace("/", "-")
         for suffix in ("png", "svg"):
             path = directory / f"{stem}.{suffix}"
@@ -136,7 +148,9 @@ def _cloud(points: pd.DataFrame, x: str, y: str, colour: str | None, name: str, 
     )
 
 
-def _curve(points: pd.DataFrame, axes: tuple[Objective, ...], name: str, line: dict[str, Any]) -> go.Scatter:
+def _curve(
+    points: pd.DataFrame, axes: tuple[Objective, ...], name: str, line: dict[str, Any], symbol: str = "circle"
+) -> go.Scatter:
     """The points within the TTFT limit that nothing among them beats in this pair of axes."""
     pool = points[points["within_ttft"]]
     if len(pool):
@@ -148,6 +162,7 @@ def _curve(points: pd.DataFrame, axes: tuple[Objective, ...], name: str, line: d
         mode="lines+markers",
         name=name,
         line=line,
+        marker={"size": 7, "symbol": symbol},
         text=_hover(pool),
         hoverinfo="text+x+y",
     )

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from cost_model import Accelerator
 from reports.ablation import Ablation, ablation
 from reports.html import Safe, join, tag
-from reports.payload import finite
-from reports.trust import difference_error, gpus_of, points_at, within_error
-from reports.words import count, label, listed, nats, number, percent, records, seconds, sentence, shape
+from reports.trust import errors_at, gpus_of, within_error
+from reports.words import SOLVED, count, finite, listed, nats, number, percent, seconds, shape
 from spaces.architecture import FIELDS, Architecture
 
 PROXY = "loss is a proxy from published scaling laws"
@@ -64,7 +60,7 @@ def lead(run: Any) -> Lead:
     """Find the headline of a run."""
     targets = [float(t) for t in run.meta["interactivity_targets"]]
     own = run.points[run.points["kind"] == "own"]
-    errors = {t: _error_by_design(own, t, gpus_of(run)) for t in targets}
+    errors = {t: errors_at(own, t, gpus_of(run)) for t in targets}
     best = []
     for target in targets:
         gains = run.designs[f"gain_at_{target:g}"].astype(float)
@@ -102,14 +98,6 @@ def chosen_design(run: Any, targets: list[float]) -> dict[str, Any] | None:
 
 def _key(row: dict[str, Any]) -> tuple[str, str, str]:
     return row["design"], row["recipe"], row["kv_format"]
-
-
-def _error_by_design(own: pd.DataFrame, target: float, gpus: Mapping[str, Accelerator]) -> dict[Any, float]:
-    best = points_at(own, target)
-    errors: dict[Any, float] = {}
-    for row, error in zip(records(best), difference_error(best, gpus), strict=True):
-        errors[_key(row)] = max(float(error), errors.get(_key(row), 0.0))
-    return errors
 
 
 def where(run: Any) -> str:
@@ -222,7 +210,7 @@ def _axes(found: Lead, targets: list[float], wins: list[int]) -> list[Any]:
     if cost:
         text.append(f" What it paid to hold the loss: {listed(cost)}.")
     if found.why.solved:
-        text.append(f" {sentence(label(found.why.solved))} is solved from the parameter budget at every step.")
+        text.append(f" {SOLVED[found.why.solved]} follows from the parameter budget at every step.")
     return text
 
 

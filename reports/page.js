@@ -38,7 +38,7 @@ function selectDesign(i) {
 }
 function selectPoint(i) {
   state.point = i;
-  if (designOf(i).id !== "reference") state.design = P.design[i];
+  if (isOwn(designOf(i))) state.design = P.design[i];
   markRow();
   drawChart();
   drawPanel();
@@ -93,7 +93,7 @@ function drawLimits() {
   for (let i = 0; i < N; i++)
     if (P.own[i] && P.cell[i] === state.cell && (state.format === "all" || formatOf(designOf(i)) === shownFormat()))
       all.push(i);
-  const best = bestUnderLimits(all.filter((i) => designOf(i).id !== "reference"));
+  const best = bestUnderLimits(all.filter((i) => isOwn(designOf(i))));
   const reference = bestUnderLimits(all.filter((i) => designOf(i).id === "reference"));
   const out = document.getElementById("sla-best");
   if (best === null) {
@@ -204,7 +204,12 @@ function start() {
   markRow();
   drawPanel();
   drawLimits();
-  requestAnimationFrame(() => setTimeout(startChart)); // the table and panel answer before the plot is drawn
+  document.documentElement.dataset.answers = Math.round(performance.now());
+  requestAnimationFrame(() => setTimeout(loadPlotly)); // the table and panel answer before the plot is drawn
+}
+function loadPlotly() {
+  document.head.append(el("script", {}, document.getElementById("plotly").textContent));
+  setTimeout(startChart); // a click on the table in between is answered first
 }
 function startChart() {
   drawChart();

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plotly.offline import get_plotlyjs
+import pandas as pd
 
 from reports.html import Safe, escape, join, script_json, tag
 from reports.lead import PROXY, Lead, cards, lead, limit_text, sentences, where
+from reports.overlay import overlay_points, overlay_section
 from reports.payload import payload
 from reports.sections import sections
 
 _HERE = Path(__file__).parent
-_SCRIPTS = ("page_data.js", "page_table.js", "page_chart.js", "page_panel.js", "page.js")
+_SCRIPTS = ("page_data.js", "page_table.js", "page_chart.js", "page_bounds.js", "page_panel.js", "page.js")
 
 
-def write_report(run: Any) -> Path:
+def write_report(run: Any, overlay: Sequence[str | Path] = ()) -> Path:
     """Write report.html into the run directory.
 
     Args:
-        run: a Run (studies/run.py).
+        run: a Run (studies/run.py). overlay: other models to draw beside the reference, bundled names or config.json
+            files (see `overlay_points`).
     Returns:
         The path of the page.
     Raises:
-        ValueError: the directory cannot be written.
+        ValueError: the directory cannot be written; an overlaid model that is unknown or that nothing serves.
     """
-    return Path(run.directory.write_text("report.html", page(run)))
+    return Path(run.directory.write_text("report.html", page(run, overlay_points(run, overlay))))
 
 
-def page(run: Any) -> str:
+def page(run: Any, overlay: pd.DataFrame | None = None) -> str:
     """The page as text."""
     found = lead(run)
     slots = {
@@ -38,9 +41,9 @@ def page(run: Any) -> str:
         "header": header(run),
         "lead": join(sentences(run, found)),
         "cards": cards(run, found),
-        "sections": join(sections(run, found)),
-        "data": script_json({**payload(run), "chosen": _chosen(found)}),
-        "plotly": Safe(get_plotlyjs()),
+        "sections": join([overlay_section(run, overlay) if overlay is not None else None, *sections(run, found)]),
+        "data": script_json({**payload(run, overlay), "chosen": _chosen(found)}),
+        "plotly": plotly_script(),
         "script": Safe("\n".join(_asset(name) for name in _SCRIPTS)),
     }
     return filled(_asset("page.html"), slots)
@@ -54,6 +57,11 @@ def filled(template: str, slots: dict[str, Safe]) -> str:
         name, _, rest = piece.partition("}}")
         text += [slots[name], rest]
     return "".join(text)
+
+
+def plotly_script() -> Safe:
+    """plotly.js's basic bundle (bars, pies, scatter): a quarter of the whole library, and of its start."""
+    return Safe(_asset("plotly-basic.min.js"))
 
 
 def _asset(name: str) -> str:

@@ -1,5 +1,5 @@
 // The frontier plot: recomputed for every pair of axes over the points of this page.
-const MOST_CLOUD = 2500; // faint points drawn: enough to show where the space is, few enough to stay quick
+const MOST_CLOUD = 1500; // faint points drawn: enough to show where the space is, few enough to stay quick
 
 function inView(i) {
   return P.cell[i] === state.cell && (state.format === "all" || formatOf(designOf(i)) === shownFormat());
@@ -48,7 +48,7 @@ function thinned(indices, xs, ys, most) {
 }
 function hoverText(i) {
   const d = designOf(i),
-    who = d.id === "reference" ? `${D.reference} (reference)` : d.shape;
+    who = d.id === "reference" ? `${D.reference} (reference)` : nameOf(d);
   const shares = D.parts
     .map((p) => [p.replace(/_/g, " "), P["share_" + p][i]])
     .sort((a, b) => b[1] - a[1])
@@ -173,9 +173,37 @@ function curve(indices, options) {
   );
   return front.length ? trace(front, { mode: "lines+markers", ...options }) : null;
 }
+// other models that the report was asked to draw: one colour each, one dash per format
+const MODELS = [...new Set(D.designs.map((d) => d.model).filter(Boolean))];
+const MODEL_COLOURS = ["#009E73", "#CC79A7", "#7A5195", "#56B4E9", "#6B7280"];
+function overlayTraces(formats) {
+  const traces = [];
+  D.designs.forEach((d, k) => {
+    if (!d.model || !formats.includes(formatOf(d))) return;
+    const colour = MODEL_COLOURS[MODELS.indexOf(d.model) % MODEL_COLOURS.length];
+    const points = ownPoints(k, state.cell);
+    const line = curve(points, {
+      name: formats.length > 1 ? `${plain(d.model)}, ${formatOf(d)}` : plain(d.model),
+      line: { color: colour, width: 2, dash: ["dot", "dashdot", "longdash", "solid"][formats.indexOf(formatOf(d)) % 4] },
+      marker: { size: 6, color: colour, symbol: "triangle-up" },
+    });
+    if (line) traces.push(line);
+    const over = points.filter((i) => !P.within_ttft[i]);
+    if (over.length)
+      traces.push(
+        trace(over, {
+          name: `${plain(d.model)}, over the TTFT limit`,
+          showlegend: line === null,
+          marker: { size: 7, color: colour, symbol: "triangle-up-open" },
+        }),
+      );
+  });
+  return traces;
+}
 function drawChart() {
+  if (!window.Plotly) return; // it is loaded after the page answers
   const shown = [];
-  for (let i = 0; i < N; i++) if (inView(i) && designOf(i).id !== "reference") shown.push(i);
+  for (let i = 0; i < N; i++) if (inView(i) && isOwn(designOf(i))) shown.push(i);
   const traces = cloudTraces(shown.filter((i) => i !== state.point));
   const named = shown.filter((i) => P.own[i] && P.within_ttft[i]);
   const formats = state.format === "all" ? FORMATS : [shownFormat()];
@@ -222,6 +250,7 @@ function drawChart() {
         }),
       );
   });
+  traces.push(...overlayTraces(formats));
   if (state.design !== null) {
     const points = ownPoints(state.design, state.cell);
     if (state.bands && points.length > 1)

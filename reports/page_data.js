@@ -12,6 +12,8 @@ const INK = "#1a2230",
 const key = (d) => `${d.id}|${d.recipe}|${d.kv_format}`;
 const DESIGN_AT = new Map(D.designs.map((d, i) => [key(d), i]));
 const formatOf = (d) => `${d.recipe}, KV ${d.kv_format}`;
+const nameOf = (d) => (d.id === "reference" ? D.reference : d.model || d.shape);
+const isOwn = (d) => d.id !== "reference" && !d.model;
 const FORMATS = [...new Set(D.designs.map(formatOf))].sort();
 const planField = (name) => {
   const j = D.plan_fields.indexOf(name);

@@ -39,6 +39,20 @@ function breakdownBar(name, i, longest) {
     el("span", { class_: "number" }, `${number(1e3 * P.tpot_s[i])} ms`),
   );
 }
+// of a point that has no bounds in the page: its components alone
+function breakdownBars(i, other) {
+  const longest = Math.max(P.tpot_s[i], other === null ? 0 : P.tpot_s[other]);
+  return [
+    breakdownBar(`this ${number(1 / P.tpot_s[i])}/s`, i, longest),
+    other === null ? null : breakdownBar(`ref. ${number(1 / P.tpot_s[other])}/s`, other, longest),
+    el(
+      "div",
+      { class_: "keys" },
+      D.parts.map((p, k) => el("span", {}, el("i", { style: `background:${PART_COLOURS[k]}` }), WORDS[p])),
+    ),
+    el("p", { class_: "id" }, "A dominated point: its bounds are not in the page."),
+  ];
+}
 function architectureRows(d) {
   const r = D.designs[referenceFor(DESIGN_AT.get(key(d)))] || d;
   return Object.keys(D.labels)
@@ -90,17 +104,17 @@ function drawPanel() {
   const figure = (value, text) => el("div", {}, el("b", {}, value), el("span", {}, text));
   const usd = QUANTITIES.usd_per_million_tokens.value(i),
     joules = QUANTITIES.joules_per_token.value(i);
-  const longest = Math.max(P.tpot_s[i], other === null ? 0 : P.tpot_s[other]);
-  const command = `ridgeline export ${D.run} --design ${d.id} --out ${d.id}`;
+  const gains = d.id === "reference" || d.model ? null : buys(i);
+  const command = `ridgeline export ${D.run} --design ${d.id}-${P.point[i]} --out ${d.id}`;
   const copy = el("button", { type: "button", class_: "mini" }, "Copy");
   copy.onclick = () => copyText(command, copy);
   panel.replaceChildren(
     ...[
-      el("p", { class_: "name" }, d.id === "reference" ? `${D.reference}` : d.shape),
+      el("p", { class_: "name" }, nameOf(d)),
       el(
         "p",
         { class_: "id" },
-        `${d.id === "reference" ? "the reference" : `design ${d.id}`}, ${formatOf(d)}; point ${P.point[i]}`,
+        `${d.id === "reference" ? "the reference" : d.model ? `another model, ${d.shape}` : `design ${d.id}`}, ${formatOf(d)}; point ${P.point[i]}`,
       ),
       navigation(i),
       el(
@@ -119,15 +133,10 @@ function drawPanel() {
         {},
         `${gpusOf(i)} × ${c.gpu}, ${planText(i)}, ${P.batch[i].toLocaleString("en-US")} sequences in flight. End to end ${seconds(P.e2e_s[i])}.`,
       ),
-      el("h3", {}, "Time per output token"),
-      breakdownBar(`this ${number(1 / P.tpot_s[i])}/s`, i, longest),
-      other === null ? null : breakdownBar(`ref. ${number(1 / P.tpot_s[other])}/s`, other, longest),
-      el(
-        "div",
-        { class_: "keys" },
-        D.parts.map((p, k) => el("span", {}, el("i", { style: `background:${PART_COLOURS[k]}` }), WORDS[p])),
-      ),
-      d.id === "reference" ? null : el("p", {}, buys(i)),
+      gains === null ? null : el("h3", {}, "What the gain buys"),
+      gains === null ? null : el("p", { class_: "buys" }, gains),
+      el("h3", {}, "Time per output token, by component and bound"),
+      ...(hasDetail(i) ? boundChart(i, other) : breakdownBars(i, other)),
       el("p", {}, `Bound by ${D.regimes[P.regime[i]]}.`),
       el("h3", {}, "If a component cost nothing (Amdahl)"),
       el("table", {}, el("tbody", {}, amdahl(i))),
@@ -148,10 +157,13 @@ function drawPanel() {
         ),
         el("tbody", {}, architectureRows(d)),
       ),
-      ...detailBlocks(i, d),
+      ...memoryBlock(i),
+      ...rooflineBlock(i, d),
+      ...lossBlock(i, d),
+      ...evidenceBlock(i, d),
       el("h3", {}, "Take it away"),
-      d.id === "reference"
-        ? el("p", {}, "The reference is a published model.")
+      d.id === "reference" || d.model
+        ? el("p", {}, "A published model: nothing to export.")
         : el("div", { class_: "copy" }, el("code", {}, command), copy),
     ].filter((node) => node !== null),
   );
@@ -226,9 +238,10 @@ const SVG = (name, attributes, ...children) => {
 };
 // operations of a decode pass against the roofline of their formats; both axes logarithmic
 function rooflineBlock(i, d) {
+  if (!hasDetail(i)) return [];
   const rows = D.operations
-    .map((name, k) => ({ name, x: P[`intensity_${k}`][i], y: P[`flops_${k}`][i], colour: COLOURS[k] }))
-    .filter((r) => r.x !== null);
+    .map((name, k) => ({ name, x: detail(`intensity_${k}`, i), y: detail(`flops_${k}`, i), colour: COLOURS[k] }))
+    .filter((r) => r.x);
   if (!rows.length) return [];
   const c = cellOf(i),
     [attention, ffn] = c.peak_flops[d.recipe],
@@ -293,48 +306,4 @@ function rooflineBlock(i, d) {
       ),
     ),
   ];
-}
-function lossBlock(i, d) {
-  const loss = d.listed
-    ? `${signed(d.shape_loss_difference, 3)} ± ${d.loss_sigma.toFixed(3)} nats from the reference's shape, ${signed(d.quant_loss, 3)} for the formats.`
-    : `${d.shape_loss.toFixed(3)} nats for the shape, ${signed(d.quant_loss, 3)} for the formats.`;
-  const limits =
-    d.listed && d.limits_touched
-      ? el("p", { class_: "warn" }, `Touches limits of the known range: ${d.limits_touched.replace(/_/g, " ")}.`)
-      : null;
-  const published = [...(D.accuracy[d.recipe] || []), ...(D.accuracy["kv:" + d.kv_format] || [])];
-  return [
-    el("h3", {}, "Loss"),
-    el("p", {}, `${loss} A proxy from published scaling laws.`),
-    limits,
-    published.length
-      ? el(
-          "details",
-          {},
-          el("summary", {}, `Published accuracy of ${formatOf(d)}`),
-          el(
-            "p",
-            {},
-            "Not measured here. Owed before deployment: the trained model in this format on your own evaluations.",
-          ),
-          el(
-            "ul",
-            {},
-            published.map((t) => el("li", {}, t)),
-          ),
-        )
-      : null,
-  ];
-}
-function detailBlocks(i, d) {
-  return [
-    ...rooflineBlock(i, d),
-    ...lossBlock(i, d),
-    el("h3", {}, "Evidence"),
-    el(
-      "p",
-      {},
-      `${D.evidence[P.evidence[i]]}: 80 % of measurements lie within × ${number(P.error_low[i], 2)} to × ${number(P.error_high[i], 2)} of the token time.`,
-    ),
-  ].filter((node) => node !== null);
 }

@@ -11,25 +11,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cost_model.bounds import BOUNDS
 from reports.accuracy import published_accuracy
-from reports.roofline import OPERATIONS, roofline
-from reports.trust import difference_error, gpus_of, points_at
-from reports.words import label, records, shape
+from reports.detail import LOSS_PARTS, details, evidence_of_terms, loss_parts
+from reports.roofline import OPERATIONS
+from reports.trust import PARTS, errors_at, gpus_of
+from reports.words import finite, label, records, rounded, shape
 from spaces.architecture import FIELDS as SHAPE_FIELDS
 from spaces.deployment import FIELDS as PLAN_FIELDS
 from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, RECIPES
 
 MAX_POINTS = 12_000
 REFERENCE = "reference"
-PARTS = ("attention_linear", "attention_core", "ffn", "communication", "head", "overhead")
 _MEASURES = (
     "ttft_s",
-    "ttft_median_s",
     "tpot_s",
     "e2e_s",
     "tokens_per_s_per_gpu",
     "memory_bytes_per_gpu",
-    "decode_step_s",
     "error_low",
     "error_high",
 )
@@ -37,10 +36,16 @@ _PLAN = tuple(name for name in PLAN_FIELDS if name != "batch")
 _TEXT = ("recipe", "kv_format")
 
 
-def payload(run: Any) -> dict[str, Any]:
-    """Everything the page draws, JSON-able."""
+def payload(run: Any, overlay: pd.DataFrame | None = None) -> dict[str, Any]:
+    """Everything the page draws, JSON-able.
+
+    Args:
+        overlay: points of other models (see `overlay_points`).
+    """
     reference = run.reference.assign(kind="own")
-    points = _thinned(run, pd.concat([reference, run.points], ignore_index=True))
+    others = [] if overlay is None else [overlay]
+    models = set() if overlay is None else set(overlay["design"])
+    points = _thinned(run, pd.concat([reference, *others, run.points], ignore_index=True), models)
     keys = points[["design", *_TEXT]].drop_duplicates(ignore_index=True)
     listed = run.designs[["design", *_TEXT]]
     keys = pd.concat([keys, listed]).drop_duplicates(ignore_index=True)
@@ -64,9 +69,12 @@ def payload(run: Any) -> dict[str, Any]:
         **{name: rounded(points[name]) for name in _MEASURES},
         **{f"share_{part}": rounded(points[f"{part}_s"] / points["tpot_s"], 3) for part in PARTS},
     }
-    columns |= _rooflines(run, points)
     return {
         "operations": list(OPERATIONS),
+        "bounds": list(BOUNDS),
+        "detail": details(run, points),
+        "loss_parts": list(LOSS_PARTS),
+        "terms": _terms(run, keys, points),
         "accuracy": _accuracy(keys),
         "reference": run.reference_name,
         "targets": [float(t) for t in run.meta["interactivity_targets"]],
@@ -78,7 +86,7 @@ def payload(run: Any) -> dict[str, Any]:
         "evidence": evidence.tolist(),
         "plan_fields": list(_PLAN),
         "plans": [[int(v) if v == int(v) else v for v in row] for row in plans.tolist()],
-        "designs": _designs(run, keys, points),
+        "designs": _designs(run, keys, points, models),
         "labels": {name: label(name) for name in SHAPE_FIELDS},
         "points": columns,
         "run": str(run.path),
@@ -93,24 +101,8 @@ def _cell(run: Any, cell: dict[str, Any]) -> dict[str, Any]:
     }
     facts = {"usd_per_gpu_hour": gpu.usd_per_gpu_hour, "tdp_w": gpu.tdp_w, "memory_bytes": gpu.memory_bytes}
     facts |= {"memory_bytes_per_s": gpu.memory_bytes_per_s, "peak_flops": peak}
+    facts |= {"reserved_bytes": gpu.engine.reserved_bytes}
     return {**cell, **facts, "price_source": gpu.price_source}
-
-
-def _rooflines(run: Any, points: pd.DataFrame) -> dict[str, list[Any]]:
-    """FLOP per byte and FLOP/s of each operation, for points on a design's own frontier; null elsewhere."""
-    columns: dict[str, list[Any]] = {
-        f"{kind}_{i}": [None] * len(points) for i in range(len(OPERATIONS)) for kind in ("intensity", "flops")
-    }
-    for cell in run.objective.cells:
-        mine = points["gpu"].eq(cell.gpu.name) & points["workload"].eq(cell.workload_name)
-        rows = np.flatnonzero(points["kind"].eq("own") & mine & points["within_ttft"])
-        context = float(cell.workload.cached + cell.workload.isl + 0.5 * cell.workload.osl)
-        for i, values in enumerate(roofline(points.iloc[rows], cell.gpu, context, run.objective.skew).values()):
-            for kind, value in zip(("intensity", "flops"), values, strict=True):
-                there = np.isfinite(value)
-                for row, number in zip(rows[there], rounded(value[there], 3), strict=True):
-                    columns[f"{kind}_{i}"][row] = number
-    return columns
 
 
 def _accuracy(keys: pd.DataFrame) -> dict[str, list[str]]:
@@ -124,9 +116,22 @@ def _accuracy(keys: pd.DataFrame) -> dict[str, list[str]]:
     }
 
 
-def _thinned(run: Any, points: pd.DataFrame) -> pd.DataFrame:
-    """At most MAX_POINTS: the reference's and the frontier's points always, the others by a fixed draw."""
-    kept = points["design"].eq(REFERENCE) | points["point"].isin(set(run.frontier["point"]))
+def _terms(run: Any, keys: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, list[dict[str, str]]]]:
+    """Per cell: what each component of a token's time rests on, by formats and kind of model."""
+    kinds = points.assign(moe=points["experts"].gt(0), mla=points["kv_lora_rank"].gt(0))
+    kinds = kinds[["recipe", "kv_format", "moe", "mla"]].drop_duplicates()
+    return [
+        {
+            f"{recipe}|{kv}|{int(moe)}|{int(mla)}": evidence_of_terms(cell.gpu, recipe, kv, moe, mla)
+            for recipe, kv, moe, mla in kinds.itertuples(index=False, name=None)
+        }
+        for cell in run.objective.cells
+    ]
+
+
+def _thinned(run: Any, points: pd.DataFrame, models: set[str]) -> pd.DataFrame:
+    """At most MAX_POINTS: those of the reference, other models and the frontier always, the rest by a fixed draw."""
+    kept = points["design"].isin({REFERENCE, *models}) | points["point"].isin(set(run.frontier["point"]))
     best = _leading_designs(run)
     kept |= points["kind"].eq("own") & points["design"].isin(best)
     room = MAX_POINTS - int(kept.sum())
@@ -142,27 +147,30 @@ def _leading_designs(run: Any, most: int = 100) -> set[str]:
     return set(order["design"].head(most))
 
 
-def _designs(run: Any, keys: pd.DataFrame, points: pd.DataFrame) -> list[dict[str, Any]]:
+def _designs(run: Any, keys: pd.DataFrame, points: pd.DataFrame, models: set[str]) -> list[dict[str, Any]]:
     """One entry per design under one recipe and KV format; `listed` ones are in the table."""
     fields, listed = (
         {(row["design"], row["recipe"], row["kv_format"]): row for row in records(table)}
         for table in (points.drop_duplicates(["design", *_TEXT]), run.designs)
     )
     targets = [float(t) for t in run.meta["interactivity_targets"]]
-    errors = _errors(run, targets)
+    own = run.points[run.points["kind"] == "own"]
+    errors = {target: errors_at(own, target, gpus_of(run)) for target in targets}
     entries = []
-    for key in keys.itertuples(index=False, name=None):
-        row = listed[key] if key in listed else fields[key]
+    rows = [listed[key] if key in listed else fields[key] for key in keys.itertuples(index=False, name=None)]
+    parts = loss_parts(run, pd.DataFrame(rows))
+    for key, row, losses in zip(keys.itertuples(index=False, name=None), rows, parts, strict=True):
         values = {name: int(row[name]) for name in SHAPE_FIELDS}
         entry = {"id": key[0], "recipe": key[1], "kv_format": key[2], "shape": shape(values), "fields": values}
         entry |= {name: finite(row[name]) for name in ("shape_loss", "quant_loss")}
+        entry |= {"loss_parts": rounded(losses, 4), "model": key[0] if key[0] in models else None}
         if key in listed:
             entry |= {name: finite(row[name]) for name in _JUDGED}
             entry["limits_touched"] = str(row["limits_touched"])
             entry["inside_envelope"] = bool(row["inside_envelope"])
             entry["gain"] = [finite(row[f"gain_at_{t:g}"]) for t in targets]
             entry["at"] = [finite(row[f"tokens_per_s_per_gpu_at_{t:g}"]) for t in targets]
-            entry["error"] = [errors.get((*key, t)) for t in targets]
+            entry["error"] = [finite(errors[t].get(key, np.nan)) for t in targets]
             entry["listed"] = True
         entries.append(entry)
     return entries
@@ -176,30 +184,3 @@ _JUDGED = (
     "training_flops_ratio",
     "gain_hypervolume",
 )
-
-
-def _errors(run: Any, targets: list[float]) -> dict[Any, float]:
-    """Error of a difference (a fraction) at each design's best point for each target."""
-    result: dict[Any, float] = {}
-    for target in targets:
-        best = points_at(run.points[run.points["kind"] == "own"], target)
-        for key, error in zip(
-            best[["design", *_TEXT]].itertuples(index=False, name=None),
-            difference_error(best, gpus_of(run)),
-            strict=True,
-        ):
-            result[(*key, target)] = max(finite(error) or 0.0, result.get((*key, target), 0.0))
-    return result
-
-
-def finite(value: Any) -> float | int | None:
-    """A number as JSON can hold it: missing ones are null."""
-    number = float(value)
-    if not np.isfinite(number):
-        return None
-    return int(number) if number.is_integer() else float(f"{number:.6g}")
-
-
-def rounded(values: Any, digits: int = 5) -> list[Any]:
-    """Numbers to a few significant digits; whole ones without a decimal point."""
-    return [int(v) if v.is_integer() else v for v in (float(f"{value:.{digits}g}") for value in values)]

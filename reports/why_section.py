@@ -11,7 +11,7 @@ from reports.blocks import block, gain_cell, section
 from reports.html import Safe, join, table, tag
 from reports.importance import importance
 from reports.lead import Lead, architecture_of
-from reports.words import count, label, nats, number, percent, sentence, shape
+from reports.words import SOLVED, count, label, nats, number, percent, shape
 from spaces.architecture import Architecture
 from spaces.formats import KV_FORMATS, RECIPES
 
@@ -67,8 +67,7 @@ def ablation_block(run: Any, found: Lead) -> Safe:
     total = [gain_cell(float(np.expm1(g)), e) for g, e in zip(found.why.total, found.chosen_errors, strict=True)]
     rows.append([tag("strong", "all together"), *total, nats(sum(c.loss for c in found.why.changes))])
     solved = (
-        f" {sentence(label(found.why.solved))} is solved again at every step, so all mixtures have the "
-        "reference's parameters."
+        f" {SOLVED[found.why.solved]} is computed again at every step, so all mixtures have the reference's parameters."
         if found.why.solved
         else ""
     )

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 LABELS = {
     "hidden": "hidden size",
     "layers": "layers",
@@ -33,6 +35,9 @@ LABELS = {
     "recipe": "recipe",
     "kv_format": "KV format",
 }
+
+# a dimension that the parameter budget decides, as the subject of a sentence
+SOLVED = {"ffn": "The FFN width", "layers": "The number of layers", "experts": "The number of experts"}
 
 
 def label(field: str) -> str:
@@ -109,3 +114,16 @@ def plan(row: Mapping[str, Any]) -> str:
         text += f" KVP{row['kvp']:.0f}"
     text += f", FFN TP{row['ffn_tp']:.0f}" + (f" EP{row['ep']:.0f}" if row["ep"] > 1 else "")
     return text + (f", PP{row['pp']:.0f}" if row["pp"] > 1 else "")
+
+
+def finite(value: Any) -> float | int | None:
+    """A number as JSON can hold it: missing ones are null."""
+    number = float(value)
+    if not np.isfinite(number):
+        return None
+    return int(number) if number.is_integer() else float(f"{number:.6g}")
+
+
+def rounded(values: Any, digits: int = 5) -> list[Any]:
+    """Numbers to a few significant digits; whole ones without a decimal point."""
+    return [int(v) if v.is_integer() else v for v in (float(f"{value:.{digits}g}") for value in values)]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from search.cells import Cell, Limits
 from search.objective import ServingObjective
 from search.pools import disaggregated
-from spaces import Deployment, enumerate_deployments
+from spaces import Architecture, Deployment, enumerate_deployments
 from spaces.deployment import MAX_BATCH, concatenated, legal, powers_of_two
+from studies.schema import Serving
 from studies.study import Study, Target
 
 _SAMPLE = 400  # random designs that decide which plans anyone can use
@@ -53,8 +56,7 @@ def usable_plans(study: Study, target: Target) -> tuple[Deployment, Deployment |
 
     Plans legal for neither the reference nor any design of a random sample are left out.
     """
-    serving, space = study.serving, study.space
-    batches = [MAX_BATCH, *powers_of_two(LARGEST_BATCH)] if serving.batches is None else serving.batches
+    space = study.space
     designs = space.decode(space.random_index(_SAMPLE, np.random.default_rng(0))).architecture
     moe = bool(np.any(designs.is_moe) or space.reference.is_moe)
 
@@ -67,6 +69,29 @@ def usable_plans(study: Study, target: Target) -> tuple[Deployment, Deployment |
             )
         return plans.take(allowed)
 
+    return _plans(study.serving, target, moe, usable)
+
+
+def plans_of(study: Study, target: Target, architecture: Architecture) -> tuple[Deployment, Deployment | None]:
+    """The same for one architecture from outside the space: every plan that is legal for it.
+
+    Raises:
+        ValueError: no plan is.
+    """
+
+    def usable(plans: Deployment) -> Deployment:
+        allowed = np.asarray(legal(architecture, plans)[0])
+        if not allowed.any():
+            raise ValueError(f"{target.gpu.name}: none of {len(allowed)} plans is legal for it")
+        return plans.take(allowed)
+
+    return _plans(study.serving, target, bool(architecture.is_moe), usable)
+
+
+def _plans(
+    serving: Serving, target: Target, moe: bool, usable: Callable[[Deployment], Deployment]
+) -> tuple[Deployment, Deployment | None]:
+    batches = [MAX_BATCH, *powers_of_two(LARGEST_BATCH)] if serving.batches is None else serving.batches
     plans = usable(
         enumerate_deployments(
             target.gpus,
