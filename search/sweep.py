@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -164,17 +164,45 @@ class _Here:
 
 @contextmanager
 def executor(workers: int, client: Any) -> Iterator[tuple[Any, int]]:
-    """Something with `submit`, and how many chunks it works on at a time."""
+    """Something with `submit`, and how many chunks it works on at a time.
+
+    Raises:
+        ValueError: the cluster has no worker. ChildProcessError: those who priced chunks are lost.
+    """
     if client is not None:
-        pool: Executor = client.get_executor()
-        yield pool, sum(client.nthreads().values())
+        with _dask(client) as cluster:
+            yield cluster
         return
     workers = workers or os.cpu_count() or 1
     if workers == 1:
         yield _Here(), 1
         return
-    with ProcessPoolExecutor(workers, initializer=obey_parent) as pool:
-        yield pool, workers
+    try:
+        with ProcessPoolExecutor(workers, initializer=obey_parent) as pool:
+            yield pool, workers
+    except BrokenExecutor as error:
+        raise _lost("one of its processes was killed, for lack of memory perhaps") from error
+
+
+@contextmanager
+def _dask(client: Any) -> Iterator[tuple[Executor, int]]:
+    from distributed import KilledWorker
+    from distributed.client import ClosedClientError
+
+    threads = sum(client.nthreads().values())
+    if not threads:
+        raise ValueError("the Dask scheduler has no worker; start some: dask worker ADDRESS --nthreads 1")
+    pool: Executor = client.get_executor()
+    try:
+        yield pool, threads
+    except KilledWorker as error:
+        raise _lost("a chunk cost several Dask workers their lives, for lack of memory perhaps") from error
+    except (CancelledError, ClosedClientError) as error:  # the second: the client has given it up
+        raise _lost("the Dask scheduler is gone") from error
+
+
+def _lost(why: str) -> ChildProcessError:
+    return ChildProcessError(f"the sweep stopped: {why}; what is in its last checkpoint is kept, go on with --resume")
 
 
 def obey_parent() -> None:

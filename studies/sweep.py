@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,9 @@ def swept(
         directory.write_arrays(CHECKPOINT, _saved(now))
 
     arrays = directory.read_arrays(CHECKPOINT) if resume else None
-    state = sweep(
-        objective,
-        client=_client(scheduler),
-        state=_restored(directory, arrays) if arrays else None,
-        on_round=save,
-        progress=progress,
-    )
+    before = _restored(directory, arrays) if arrays else None
+    with _client(scheduler) as client:
+        state = sweep(objective, client=client, state=before, on_round=save, progress=progress)
     if state.complete and state.frontier is not None:
         directory.write_table(EXACT, pd.DataFrame(_labelled(objective, state.frontier)))
         directory.write_json("sweep.json", summary(state))
@@ -149,9 +146,9 @@ def _labelled(objective: ServingObjective, frontier: Table) -> Table:
     return {**frontier, "design": design_ids(objective.space.decode(rows))[inverse.ravel()]}
 
 
-def _client(scheduler: str | None) -> Any:
+def _client(scheduler: str | None) -> AbstractContextManager[Any]:
     if scheduler is None:
-        return None
+        return nullcontext()
     try:
         from distributed import Client
         from distributed.comm.addressing import parse_address, parse_host_port
@@ -163,7 +160,8 @@ def _client(scheduler: str | None) -> Any:
         scheme, location = parse_address(scheduler)
         get_backend(scheme)  # a client with a bad address hangs when it is thrown away
         parse_host_port(location)
-        return connect(scheduler, timeout=30)
+        client: AbstractContextManager[Any] = connect(scheduler, timeout=30)
+        return client
     except (OSError, ValueError) as error:  # ValueError: not an address
         raise ValueError(f"--scheduler {scheduler}: no Dask scheduler answers there: {error}") from error
 
