@@ -1,4 +1,5 @@
-"""Rewrite the generated tables of README.md and benchmarks/README.md: `python benchmarks/tables.py RESULTS_DIR`.
+"""Rewrite the generated tables of README.md and benchmarks/README.md, and the serving errors that every report shows
+(reports/serving_accuracy.toml): `python benchmarks/tables.py RESULTS_DIR`.
 
 RESULTS_DIR holds what the benchmarks print with --json: kernels.json, shape_gain.json, serving.json, speed.json,
 search.json, kill.json, scale.json (see `make bench`). A table stands between `<!-- name: begin -->` and
@@ -16,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.serving_report import COVERAGE, TARGETS  # noqa: E402
+from benchmarks.serving_rows import NAMES  # noqa: E402
 
+SERVING_ACCURACY = ROOT / "reports" / "serving_accuracy.toml"
 PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md")
 GPUS = ("h100-sxm", "h200-sxm", "b200-sxm", "gb200-nvl72", "b300-sxm", "gb300-nvl72", "a100-sxm", "l40s")
 SHORT = ("h100-sxm", "h200-sxm", "b200-sxm", "gb200-nvl72")
@@ -105,6 +109,31 @@ def serving(result: dict[str, Any]) -> str:
     counts = (result["overall"]["priced"], result["disaggregated"]["rows"])
     head = (f"{name}, {count:,} rows" for (name, _), count in zip(parts, counts, strict=True))
     return markdown(("validation rows", *head, "target"), rows)
+
+
+def serving_accuracy(result: dict[str, Any]) -> str:
+    """The serving errors as TOML: overall, and per model class, GPU (as accelerators/ names it), engine and mode."""
+    keys = ("rows", *SERVING)
+    cells = [
+        {
+            "model_class": cell["model_class"],
+            "gpu": NAMES["gpus"][cell["gpu"]],
+            "engine": NAMES["engines"][cell["engine"]],
+            "mode": cell["mode"],
+            # an engine without a file of its own is priced as its relative
+            **({"measured_on": cell["engine"]} if NAMES["engines"][cell["engine"]] != cell["engine"] else {}),
+            **{key: cell[key] for key in keys if cell[key] is not None},
+        }
+        for cell in result["groups"]
+        if any(cell[key] is not None for key in SERVING)
+    ]
+    overall = {"rows": result["overall"]["priced"], **{key: result["overall"][key] for key in SERVING}}
+    comment = (
+        "# Errors of predicted serving on published deployments that no fit has seen, from benchmarks/serving.py.\n"
+        "# Written by benchmarks/tables.py. Fractions: median and 90th percentile of |predicted / measured - 1|;\n"
+        "# rank_correlation: Spearman's of TPOT across plans and loads of one deployment series.\n\n"
+    )
+    return comment + tomli_w.dumps({"overall": overall, "cell": cells})
 
 
 def _target(value: float, share: bool) -> str:
@@ -217,8 +246,12 @@ def rewritten(text: str, results: Path) -> str:
 def main() -> None:
     if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
         sys.exit(__doc__)
+    results = Path(sys.argv[1])
     for page in PAGES:
-        page.write_text(rewritten(page.read_text(encoding="utf-8"), Path(sys.argv[1])), encoding="utf-8")
+        page.write_text(rewritten(page.read_text(encoding="utf-8"), results), encoding="utf-8")
+    served = results / "serving.json"
+    if served.is_file() and served.stat().st_size:
+        SERVING_ACCURACY.write_text(serving_accuracy(json.loads(served.read_text(encoding="utf-8"))), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Published accuracy of number formats (accuracy.toml): not measured here, shown where a format is used."""
+"""What is known of errors: published accuracy of number formats (accuracy.toml, not measured here), and how far
+predicted serving was off on measured deployments (serving_accuracy.toml, written by the benchmarks).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 @cache
 def published_accuracy() -> dict[str, list[dict[str, Any]]]:
     """Published accuracy deltas by recipe, and by KV format under "kv:<format>"."""
-    data = tomllib.loads((Path(__file__).parent / "accuracy.toml").read_text(encoding="utf-8"))
+    data = _read("accuracy.toml")
     result: dict[str, list[dict[str, Any]]] = {}
     for delta in data["delta"]:
         for recipe in delta["recipes"]:
@@ -20,3 +22,13 @@ def published_accuracy() -> dict[str, list[dict[str, Any]]]:
         for name in delta["formats"]:
             result.setdefault(f"kv:{name}", []).append(delta)
     return result
+
+
+@cache
+def serving_accuracy() -> dict[str, Any]:
+    """`overall`, and `cell`: one row per model class, GPU, engine and mode that was measured; errors are fractions."""
+    return _read("serving_accuracy.toml")
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from cost_model.counts import parameters as counted
-from reports.accuracy import published_accuracy
+from reports.accuracy import published_accuracy, serving_accuracy
 from reports.blocks import block, section
 from reports.html import Safe, join, table, tag
-from reports.lead import PROXY, workload_text
+from reports.lead import PROXY, architecture_of, workload_text
 from reports.trust import calibration_rows
-from reports.words import count, listed, nats, parameters, percent
+from reports.words import count, listed, nats, parameters, percent, records
 from spaces.formats import FORMATS, RECIPE_ATTENTION, RECIPE_FFN, RECIPES
 from studies.sweep import certificate_text
 
@@ -18,7 +18,13 @@ from studies.sweep import certificate_text
 def trust_section(run: Any) -> Safe:
     """Errors of the kernels used, what is extrapolated, the loss proxy, the certificate."""
     column = tag("div", _loss_block(run), _certificate_block(run), class_="column")
-    blocks = [*(_kernel_block(cell.gpu, run) for cell in _one_per_gpu(run)), column, _accuracy_block(run)]
+    gpus = [cell.gpu for cell in _one_per_gpu(run)]
+    blocks = [
+        *(serving_block(gpu.name, gpu.engine.name, _classes(run)) for gpu in gpus),
+        *(_kernel_block(gpu, run) for gpu in gpus),
+        column,
+        _accuracy_block(run),
+    ]
     return section(
         "trust",
         "How far to trust it",
@@ -30,6 +36,62 @@ def trust_section(run: Any) -> Safe:
 
 def _one_per_gpu(run: Any) -> list[Any]:
     return list({(c.gpu.name, c.gpu.engine.name): c for c in run.objective.cells}.values())
+
+
+def _classes(run: Any) -> set[str]:
+    """Classes of the run's designs and reference, as the serving benchmark names them."""
+    shapes = [architecture_of(row) for row in records(run.designs.drop_duplicates("shape"))]
+    return {
+        "mla-moe" if bool(a.is_mla) else "moe" if bool(a.is_moe) else "dense"
+        for a in (run.objective.space.reference, *shapes)
+    }
+
+
+def serving_block(gpu: str, engine: str, classes: set[str]) -> Safe:
+    """How far off predicted serving was on measured deployments of these classes, here or on what is nearest."""
+    known = serving_accuracy()
+    cells, overall = known["cell"], known["overall"]
+    here = [c for c in cells if (c["gpu"], c["engine"]) == (gpu, engine)]
+    exact = [c for c in here if c["model_class"] in classes]
+    missing = classes - {c["model_class"] for c in exact}
+    near = [c for c in here if c not in exact] if missing else []
+    if missing and not near:
+        near = [c for c in cells if c["engine"] == engine and c["model_class"] in missing]
+    heads = ["deployments", "rows", "TPOT, median", "90 %", "TTFT", "tokens/s/GPU", "rank"]
+    rows = [_serving_row(c, gpu, engine) for c in [*exact, *near]]
+    rows.append(_serving_row({**overall, "model_class": "all measured deployments"}, gpu, engine))
+    caution = (
+        f"No {listed(sorted(missing))} deployment was measured on {gpu} with {engine}: for it these figures are "
+        f"extrapolated{', the nearest are shown' if near else ''}."
+        if missing
+        else None
+    )
+    return tag(
+        "div",
+        tag("h3", f"Serving on {gpu} with {engine}"),
+        tag(
+            "p",
+            "Predicted against measured on published deployments kept out of every fit: median errors of time per "
+            "output token, time to first token and throughput, and the rank correlation of plans and loads.",
+        ),
+        tag("p", caution, class_="warn") if caution else None,
+        table(heads, rows, f"Serving errors on {gpu} with {engine}", numeric=range(1, len(heads))),
+        class_="block full",
+    )
+
+
+def _serving_row(cell: dict[str, Any], gpu: str, engine: str) -> list[Any]:
+    """One line of the serving table; a GPU, an engine or a way of serving that is not the run's is named."""
+    said = [cell["model_class"], cell.get("mode")]
+    said += [cell["gpu"]] if cell.get("gpu", gpu) != gpu else []
+    said += [cell.get("measured_on", cell.get("engine", engine))]
+    text = ", ".join(str(word) for word in said[:-1] if word) + (f" ({said[-1]})" if said[-1] != engine else "")
+    errors = [percent(cell[key], sign=False) if key in cell else "–" for key in _ERRORS]
+    rank = f"{cell['rank_correlation']:.3f}" if "rank_correlation" in cell else "–"
+    return [text, count(cell["rows"]), *errors, rank]
+
+
+_ERRORS = ("tpot_median", "tpot_p90", "ttft_median", "throughput_median")
 
 
 def _kernel_block(gpu: Any, run: Any) -> Safe:

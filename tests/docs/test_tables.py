@@ -1,10 +1,12 @@
 """Tables that the benchmarks write into the READMEs."""
 
 import json
+import re
+import tomllib
 
 import pytest
 
-from benchmarks.tables import PAGES, TABLES, rewritten
+from benchmarks.tables import PAGES, SERVING, SERVING_ACCURACY, TABLES, rewritten, serving_accuracy
 
 LINE = {"gpu": "h100-sxm", "backend": "trtllm", "groups": 10, "rows": 100, "in_band": 0.8}
 KERNELS = [
@@ -34,3 +36,29 @@ def test_unknown_tables_are_refused(tmp_path):
 def test_every_table_has_its_place():
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert all(f"<!-- {name}: begin -->" in text for name in TABLES)
+
+
+CELL = {"model_class": "moe", "gpu": "H200-SXM", "engine": "trtllm", "mode": "static", "rows": 7, "tpot_p90": None}
+SERVED = {
+    "overall": {"priced": 9} | dict.fromkeys(SERVING, 0.1),
+    "groups": [
+        CELL | {"tpot_median": 0.05, "ttft_median": None, "throughput_median": 0.2, "rank_correlation": None},
+        CELL | {"engine": "atom"} | dict.fromkeys(SERVING, 0.3),
+        CELL | dict.fromkeys(SERVING),
+    ],
+}
+
+
+def test_serving_errors_are_written_for_the_reports():
+    written = tomllib.loads(serving_accuracy(SERVED))
+    assert written["overall"]["rows"] == 9
+    place = {"model_class": "moe", "gpu": "h200-sxm", "mode": "static", "rows": 7}
+    assert written["cell"][0] == place | {"engine": "trtllm", "tpot_median": 0.05, "throughput_median": 0.2}
+    assert written["cell"][1] == place | {"engine": "sglang", "measured_on": "atom"} | dict.fromkeys(SERVING, 0.3)
+    assert len(written["cell"]) == 2  # a cell that no figure is known of says nothing
+
+
+def test_the_reports_hold_the_serving_errors_of_the_readme():
+    overall = tomllib.loads(SERVING_ACCURACY.read_text(encoding="utf-8"))["overall"]
+    said = re.search(r"\| TPOT, median error \| ([\d.]+) % \|", PAGES[0].read_text(encoding="utf-8"))
+    assert said and float(said[1]) == pytest.approx(100 * overall["tpot_median"], abs=0.051)

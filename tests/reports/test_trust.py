@@ -1,0 +1,40 @@
+"""How far to trust a run: serving errors of the committed benchmark on this GPU and engine, or what is nearest."""
+
+from __future__ import annotations
+
+import pytest
+
+from cost_model.accelerator import available
+from reports.accuracy import serving_accuracy
+from reports.trust_section import serving_block
+
+
+def cell(**wanted):
+    return next(c for c in serving_accuracy()["cell"] if all(c[key] == value for key, value in wanted.items()))
+
+
+def test_errors_of_this_gpu_and_engine_are_shown():
+    text = serving_block("h200-sxm", "trtllm", {"dense"})
+    own = cell(gpu="h200-sxm", engine="trtllm", model_class="dense", mode="aggregated")
+    assert f"{own['rank_correlation']:.3f}" in text and "dense, aggregated" in text
+    assert "extrapolated" not in text and "moe, aggregated" not in text
+    assert "all measured deployments" in text
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engine", "classes", "said", "shown"),
+    [
+        ("h200-sxm", "sglang", {"dense"}, "No dense deployment was measured on h200-sxm with sglang", "mla-moe, agg"),
+        ("b200-sxm", "trtllm", {"dense", "mla-moe"}, None, "mla-moe, aggregated"),
+        ("rtx-pro-6000", "trtllm", {"moe"}, "No moe deployment was measured on rtx-pro-6000", "moe, aggregated, b200"),
+        ("jetson-thor", "ideal", {"dense"}, "No dense deployment was measured on jetson-thor", "all measured"),
+    ],
+)
+def test_what_was_not_measured_is_called_extrapolated(gpu, engine, classes, said, shown):
+    text = serving_block(gpu, engine, classes)
+    assert shown in text
+    assert (said in text and "extrapolated" in text) if said else "extrapolated" not in text
+
+
+def test_every_measured_gpu_is_bundled():
+    assert {c["gpu"] for c in serving_accuracy()["cell"]} <= set(available())
