@@ -182,7 +182,7 @@ def worker_command(
     storage: Annotated[str, typer.Option(help="Optuna storage, e.g. postgresql+psycopg://user@host/database.")],
     set_: Annotated[list[str] | None, typer.Option("--set", help="key.path=value; may be repeated.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Different for each worker; default: random.")] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="Stop after so many; default: the study's.")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Of all workers together; default: the study's.")] = None,
     out: Annotated[Path | None, typer.Option(help="Directory for this worker's frontier.")] = None,
 ) -> None:
     """Price trials of a study shared with other machines through an Optuna storage."""

@@ -11,6 +11,7 @@ import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.storages import RetryHeartbeatStaleTrialCallback
+from optuna.study import MaxTrialsCallback
 from optuna.trial import TrialState
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
@@ -100,9 +101,10 @@ def work(
     seconds: float | None = None,
     on_trial: Callable[[Table], None] | None = None,
 ) -> Table | None:
-    """Price trials until so many are done, time is up, or the worker is stopped; None and None: for ever.
+    """Price trials until the study has so many, time is up, or the worker is stopped; None and None: for ever.
 
     Args:
+        trials: completed ones of all workers together; each finishes the trial in hand. seconds: of this worker.
         on_trial: called after each trial with this worker's frontier, to write it beside the other workers'.
 
     Returns:
@@ -127,15 +129,20 @@ def work(
         return values
 
     start = time.monotonic()
-    while trials is None or len(begun) < trials:
+    callbacks = [] if trials is None else [MaxTrialsCallback(trials)]
+    while trials is None or completed(study) < trials:
         left = None if seconds is None else seconds - (time.monotonic() - start)
         try:
-            study.optimize(objective, n_trials=None if trials is None else trials - len(begun), timeout=left)
+            study.optimize(objective, timeout=left, callbacks=callbacks)
             break
         except (ValueError, AssertionError) as error:
             if not given_up(study, begun, error):
                 raise
     return frontier[0] if frontier else None
+
+
+def completed(study: optuna.Study) -> int:
+    return len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
 
 
 def given_up(study: optuna.Study, begun: list[int], error: Exception) -> bool:

@@ -18,7 +18,7 @@ from studies.study import Study
 def run_worker(
     study: Study, storage: str, seed: int | None = None, trials: int | None = None, out: str | Path | None = None
 ) -> dict[str, Any]:
-    """Price trials until the study's number of them (or `trials`) is done by this worker.
+    """Price trials until all workers together have done the study's number of them (or `trials`).
 
     The storage holds trials only; this worker's frontier is written to `out` after every trial, as
     frontier_<seed>.npz beside the other workers'.

@@ -30,9 +30,10 @@ def test_workers_share_what_they_learn(url: str) -> None:
     frontiers: list[Table] = []
     for turn in range(3):
         study = open_study(SCORER, url, "shared", seed=turn % 2)
-        frontier = work(SCORER, study, trials=2)
+        frontier = work(SCORER, study, trials=2 * (turn + 1))
         assert frontier is not None
         frontiers.append(frontier)
+    assert work(SCORER, study, trials=6) is None  # they are done
     trials = study.get_trials(deepcopy=False)
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 6
     assert len({tuple(trial.params.values()) for trial in trials}) == 6
@@ -66,7 +67,7 @@ def test_a_dead_workers_trial_is_retried(url: str) -> None:
     with engine.begin() as connection:  # the worker died long ago
         connection.execute(sqlalchemy.text("UPDATE trial_heartbeats SET heartbeat = '2020-01-01 00:00:00'"))
     engine.dispose()
-    work(SCORER, open_study(SCORER, url, "shared", seed=1), trials=2)
+    work(SCORER, open_study(SCORER, url, "shared", seed=1), trials=3)
     trials = study.get_trials(deepcopy=False)
     assert trials[1].state == TrialState.FAIL
     retried = [trial for trial in trials[2:] if trial.params == lost.params]

@@ -44,7 +44,7 @@ def test_a_worker_that_was_taken_for_dead_goes_on(url, when):
             return super().score(indices)
 
     scorer = Slow(SCORER.space, batches=2)
-    work(scorer, study, trials=3, on_trial=lambda _: fail_first() if when == "before it reports" else None)
+    work(scorer, study, trials=2, on_trial=lambda _: fail_first() if when == "before it reports" else None)
     assert states(url) == [TrialState.FAIL, TrialState.COMPLETE, TrialState.COMPLETE]
 
 

@@ -70,7 +70,7 @@ def wait_for(condition, seconds=120):
 
 def test_a_killed_workers_trial_is_done_by_another(server, tmp_path):
     marker = tmp_path / "in-trial"
-    workers = Workers(server.url, "killed", tmp_path, 10, pause=0.5, grace=3, stuck={"0": [3, str(marker)]})
+    workers = Workers(server.url, "killed", tmp_path, 22, pause=0.5, grace=3, stuck={"0": [3, str(marker)]})
     victim = workers.ids()[0]
     wait_for(marker.exists)
     os.kill(victim, signal.SIGKILL)
@@ -78,14 +78,15 @@ def test_a_killed_workers_trial_is_done_by_another(server, tmp_path):
     trials = trials_of(server.url, "killed")
     failed = [trial for trial in trials if trial.state == TrialState.FAIL]
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    assert len(failed) == 1 and len(complete) == len(trials) - 1 == 2 + 2 * 10
+    assert len(failed) == 1 and len(complete) == len(trials) - 1
+    assert 22 <= len(complete) <= 22 + 1  # the other survivor had one in hand
     assert [trial.params for trial in complete].count(failed[0].params) == 1
     assert [trial.number for trial in trials] == list(range(len(trials)))
     assert {path.name for path in (tmp_path / "out").glob("frontier_*")} == {f"frontier_{i}.npz" for i in range(3)}
 
 
 def test_workers_outlast_a_database_that_goes_away(server, tmp_path):
-    workers = Workers(server.url, "away", tmp_path, 5, pause=0.2, grace=AWAY_SECONDS + 60)
+    workers = Workers(server.url, "away", tmp_path, 15, pause=0.2, grace=AWAY_SECONDS + 60)
     workers.ids()
 
     def busy():
@@ -101,6 +102,6 @@ def test_workers_outlast_a_database_that_goes_away(server, tmp_path):
     assert workers.exit_codes() == [0, 0, 0], workers.errors.read_text()
     assert "the storage does not answer; waiting for it" in workers.errors.read_text()
     trials = trials_of(server.url, "away")
-    assert sum(trial.state == TrialState.COMPLETE for trial in trials) == 15
+    assert 15 <= sum(trial.state == TrialState.COMPLETE for trial in trials) <= 15 + 2
     # a trial whose making was cut off by the stop stays behind unfinished, at most one per worker
-    assert all(trial.state in (TrialState.COMPLETE, TrialState.RUNNING) for trial in trials) and len(trials) <= 18
+    assert all(trial.state in (TrialState.COMPLETE, TrialState.RUNNING) for trial in trials) and len(trials) <= 17 + 3
