@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from reports.figures import figure
+from reports.trust import errors_at, gpus_of
 from reports.words import finite
 from search.frontier import Scale, hypervolume, loss_values
 from search.objective import OBJECTIVES
@@ -91,7 +92,9 @@ def throughput(runs: Sequence[Any], names: Sequence[str]) -> list[dict[str, Any]
     """Best design of each run and recipe at every target that some run has."""
     rows = []
     for run, name in zip(runs, names, strict=True):
+        own = run.points[run.points["kind"] == "own"]
         for target in [float(t) for t in run.meta["interactivity_targets"]]:
+            errors = errors_at(own, target, gpus_of(run))
             at, gain = f"tokens_per_s_per_gpu_at_{target:g}", f"gain_at_{target:g}"
             for recipe, part in run.designs.groupby("recipe"):
                 reached = part.dropna(subset=[at])
@@ -108,6 +111,7 @@ def throughput(runs: Sequence[Any], names: Sequence[str]) -> list[dict[str, Any]
                         "shape": best["shape"],
                         "tokens_per_s_per_gpu": finite(best[at]),
                         "gain": finite(best[gain]),
+                        "error": finite(errors.get((best["design"], recipe, best["kv_format"]), np.nan)),
                     }
                 )
     return rows
@@ -155,22 +159,33 @@ def split_gains(runs: Sequence[Any], names: Sequence[str]) -> list[dict[str, Any
                         "to": name,
                         "target": target,
                         "recipe": recipe,
-                        "gpu_gain": new[0] / old[0] - 1,
-                        "shape_gain": new[1] / new[0] - 1,
-                        "both": new[1] / old[0] - 1,
+                        "gpu_gain": new.reference / old.reference - 1,
+                        "shape_gain": new.best / new.reference - 1,
+                        "shape_error": finite(new.error),
+                        "both": new.best / old.reference - 1,
                     }
                 )
     return rows
 
 
-def _reference_and_best(run: Any, recipe: str, target: float) -> tuple[float, float] | None:
-    """(reference, best design) tokens/s/GPU under one recipe; the reference's follows from the design's own gain."""
+class _Pair(NamedTuple):
+    """tokens/s/GPU of the reference and of the best design, and the error of their ratio."""
+
+    reference: float
+    best: float
+    error: float
+
+
+def _reference_and_best(run: Any, recipe: str, target: float) -> _Pair | None:
+    """Of one recipe at one target; the reference's throughput follows from the design's own gain."""
     part = run.designs[run.designs["recipe"] == recipe].dropna(subset=[f"gain_at_{target:g}"])
     if part.empty:
         return None
     row = part.loc[part[f"tokens_per_s_per_gpu_at_{target:g}"].astype(float).idxmax()]
     best = float(row[f"tokens_per_s_per_gpu_at_{target:g}"])
-    return best / (1 + float(row[f"gain_at_{target:g}"])), best
+    own = run.points[(run.points["kind"] == "own") & (run.points["design"] == row["design"])]
+    error = errors_at(own, target, gpus_of(run)).get((row["design"], recipe, row["kv_format"]), np.nan)
+    return _Pair(best / (1 + float(row[f"gain_at_{target:g}"])), best, error)
 
 
 _MEASURED = {

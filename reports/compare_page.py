@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from reports.blocks import gain_cell
 from reports.compare import SERVING, compare
 from reports.figures import ORANGE
 from reports.html import Safe, join, script_json, table, tag
@@ -104,7 +105,7 @@ def _split_section(rows: list[dict[str, Any]]) -> Safe:
             r["recipe"],
             f"{r['target']:g}",
             percent(r["gpu_gain"]),
-            percent(r["shape_gain"]),
+            gain_cell(r["shape_gain"], r["shape_error"]),
             percent(r["both"]),
         ]
         for r in rows
@@ -134,13 +135,13 @@ def _throughput_section(result: dict[str, Any]) -> Safe:
             f"{r['recipe']}, KV {r['kv_format']}",
             r["shape"],
             number(r["tokens_per_s_per_gpu"], 4),
-            "–" if r["gain"] is None else percent(r["gain"]),
+            gain_cell(r["gain"], r["error"]),
         ]
         for r in sorted(result["throughput"], key=lambda r: (r["target"], r["recipe"], r["run"]))
     ]
     return _section(
         "Throughput at targets",
-        "Best design of each run and recipe; gains are over that run's own reference.",
+        "Best design of each run and recipe; gains are over that run's own reference. Grey: within model error.",
         table(
             ["tokens/s/user", "run", "formats", "design", "tokens/s/GPU", "gain"],
             cells,

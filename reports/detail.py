@@ -11,7 +11,7 @@ from cost_model import Accelerator
 from cost_model.bounds import BOUNDS, breakdown_by_bound
 from cost_model.memory import memory
 from reports.roofline import OPERATIONS, roofline
-from reports.trust import PARTS
+from reports.trust import PARTS, difference_error
 from reports.words import count, listed, percent, rounded
 from search.cells import Cell
 from spaces.architecture import FIELDS as SHAPE_FIELDS
@@ -35,7 +35,8 @@ def details(run: Any, points: pd.DataFrame) -> dict[str, Any]:
     """Columns over the points on a design's own frontier: `of` holds their row numbers in `points`.
 
     bound_<component>_<bound>: share of the time per output token. intensity_<k>, flops_<k>: see `roofline`.
-    memory_<part>: bytes per GPU. Columns that are zero everywhere are left out; null where a point has none.
+    memory_<part>: bytes per GPU. difference_error: fraction by which the ratio to another design may be off. Columns
+    that are zero everywhere are left out; null where a point has none.
     """
     columns: dict[str, list[Any]] = {"of": []}
     parts = []
@@ -69,6 +70,7 @@ def _numbers(own: pd.DataFrame, cell: Cell, skew: str) -> dict[str, np.ndarray]:
     for name, (intensity, rate) in roofline(own, cell.gpu, context, skew).items():
         number = OPERATIONS.index(name)
         result |= {f"intensity_{number}": intensity, f"flops_{number}": rate}
+    result["difference_error"] = difference_error(own, {cell.gpu.name: cell.gpu})
     held = memory(designs, recipe, plans, cell.workload, cell.gpu, kv)
     return result | {f"memory_{name}": np.broadcast_to(getattr(held, name), len(own)) for name in _MEMORY}
 

@@ -55,6 +55,11 @@ class Finding:
     def title(self) -> str:
         return TITLES[self.guideline]
 
+    @property
+    def exact(self) -> bool:
+        """Whether the worth is counted, not predicted: layers that idle in uneven stages."""
+        return self.guideline == "G6"
+
 
 def guidelines(
     objective: ServingObjective,

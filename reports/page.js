@@ -100,10 +100,12 @@ function drawLimits() {
     out.replaceChildren("No design meets both limits.");
     return;
   }
+  const gain = reference === null ? null : P.tokens_per_s_per_gpu[best] / P.tokens_per_s_per_gpu[reference] - 1;
+  const noise = gain !== null && hasDetail(best) && withinError(gain, detail("difference_error", best));
   const against =
-    reference === null
+    gain === null
       ? `${D.reference} meets them with no plan.`
-      : `${D.reference}: ${number(P.tokens_per_s_per_gpu[reference], 4)} (${percent(P.tokens_per_s_per_gpu[best] / P.tokens_per_s_per_gpu[reference] - 1)}).`;
+      : `${D.reference}: ${number(P.tokens_per_s_per_gpu[reference], 4)} (${percent(gain)}${noise ? ", within model error" : ""}).`;
   out.replaceChildren(
     "Best under both limits: ",
     el("button", { class_: "link", type: "button", onclick: () => selectPoint(best) }, designOf(best).shape),

@@ -193,16 +193,18 @@ function buys(i) {
   if (r === undefined || !P.within_ttft[i]) return null;
   const throughput = alongCurve(r, P.cell[i], user(i), user, gpu),
     speed = alongCurve(r, P.cell[i], gpu(i), gpu, user);
+  const error = hasDetail(i) ? detail("difference_error", i) : null,
+    gain = (f) => percent(f) + (withinError(f, error) ? " (within model error)" : "");
   const usd = cellOf(i).usd_per_gpu_hour,
     price = (v) => number(((usd / 3600) * 1e6) / v);
   const first =
     throughput === null
       ? `${D.reference} has no plan this fast.`
-      : `At this speed ${D.reference} gives ${number(throughput, 4)} tokens/s/GPU: ${percent(gpu(i) / throughput - 1)}${usd === null ? "" : `, or $${price(gpu(i))} against $${price(throughput)} per million tokens`}.`;
+      : `At this speed ${D.reference} gives ${number(throughput, 4)} tokens/s/GPU: ${gain(gpu(i) / throughput - 1)}${usd === null ? "" : `, or $${price(gpu(i))} against $${price(throughput)} per million tokens`}.`;
   const second =
     speed === null
       ? ` It reaches this throughput at no speed.`
-      : ` At this throughput it gives ${number(speed)} tokens/s/user: ${percent(user(i) / speed - 1)}.`;
+      : ` At this throughput it gives ${number(speed)} tokens/s/user: ${gain(user(i) / speed - 1)}.`;
   return first + second;
 }
 function navigation(i) {

@@ -22,7 +22,14 @@ const COLUMNS = [
     title: "hypervolume of its own frontier over the reference's",
     value: (d) => d.gain_hypervolume,
     csv: ["gain_hypervolume"],
-    cell: (d) => gainCell(d.gain_hypervolume, null, null),
+    // a curve no better than the model's error at any target is no gain
+    cell: (d) =>
+      gainCell(
+        d.gain_hypervolume,
+        null,
+        null,
+        d.gain.every((g, j) => g === null || withinError(g, d.error[j])),
+      ),
   },
   {
     name: "Δ loss, nats",
@@ -65,13 +72,13 @@ const COLUMNS = [
 ];
 const table = { sort: 2 + Math.floor(D.targets.length / 2), down: true, filter: "", format: "all", gains: false };
 
-function gainCell(gain, at, error) {
+function gainCell(gain, at, error, unsure = false) {
   if (gain === null)
     return [
       el("span", { class_: "noise", title: "one of the two has no plan that fast" }, "–"),
       at ? el("small", {}, number(at, 4)) : null,
     ];
-  const noise = withinError(gain, error);
+  const noise = unsure || withinError(gain, error);
   return [
     el(
       "span",

@@ -39,6 +39,19 @@ class Served:
         fast = self.eligible[row] & (self.prediction.tokens_per_s_per_user[row] >= target)
         return int(np.argmax(np.where(fast, self.prediction.tokens_per_s_per_gpu[row], -1.0))) if fast.any() else None
 
+    def fastest(self, row: int) -> int:
+        """Index of the eligible plan of highest tokens/s/user."""
+        return int(np.argmax(np.where(self.eligible[row], self.prediction.tokens_per_s_per_user[row], -1.0)))
+
+    def fullest(self, row: int) -> int:
+        """Index of the eligible plan of highest tokens/s/GPU."""
+        return int(np.argmax(np.where(self.eligible[row], self.prediction.tokens_per_s_per_gpu[row], -1.0)))
+
+    def shares(self, row: int, plan: int) -> dict[str, float]:
+        """Shares of the token time by component."""
+        total = float(self.prediction.tpot_s[row, plan])
+        return {name: float(seconds[row, plan]) / total for name, seconds in self.prediction.breakdown.items()}
+
 
 def serve(
     objective: ServingObjective,

@@ -8,6 +8,7 @@ from reports.blocks import section
 from reports.guidelines import Finding, guidelines
 from reports.html import Safe, join, table, tag
 from reports.lead import Lead, architecture_of
+from reports.trust import within_error
 from reports.trust_section import provenance_section, trust_section
 from reports.why_section import why_section
 
@@ -38,19 +39,29 @@ def guideline_section(run: Any, found: Lead) -> Safe | None:
         "Guidelines, measured",
         f"The seven guidelines of hardware-friendly design at {at:g} tokens/s/user: not whether a rule "
         "holds, but what it is worth here.",
-        guideline_table(ours, theirs, run.reference_name),
+        guideline_table(ours, theirs, run.reference_name, found.chosen_errors[targets.index(at)]),
     )
 
 
-def guideline_table(ours: list[Finding], theirs: list[Finding] | None, reference: str) -> Safe:
-    """Findings of a design, beside the reference's where given."""
+def guideline_table(
+    ours: list[Finding], theirs: list[Finding] | None, reference: str, error: float | None = None
+) -> Safe:
+    """Findings of a design, beside the reference's where given.
+
+    Args:
+        error: the model's error of a difference; effects within it are grey and say so.
+    """
 
     def mark(finding: Finding) -> Safe:
         word = {True: "follows", False: "does not", None: "n/a"}[finding.followed]
         return tag("span", word, class_={True: "mark yes", False: "mark no", None: "mark"}[finding.followed])
 
     def cell(finding: Finding) -> Safe:
-        return join([mark(finding), " ", finding.state, tag("small", finding.effect)])
+        noise = finding.worth is not None and not finding.exact and within_error(finding.worth, error)
+        effect = tag(
+            "small", finding.effect, "; within model error" if noise else None, class_="noise" if noise else None
+        )
+        return join([mark(finding), " ", finding.state, effect])
 
     heads = ["guideline", "chosen design" if theirs else "this model", *([reference] if theirs else [])]
     rows = []

@@ -42,6 +42,40 @@ def difference_error(points: pd.DataFrame, gpus: Mapping[str, Accelerator]) -> n
     return np.asarray(np.sqrt(((shares * errors) ** 2).sum(axis=1)))
 
 
+def share_error(
+    shares: Mapping[str, float], gpu: Accelerator, recipe: str, kv_format: str, moe: bool, mla: bool
+) -> float:
+    """`difference_error` of one point, from the shares of its token time by component."""
+    errors = _component_errors(gpu, recipe, kv_format, moe, mla)
+    return float(np.sqrt(sum((shares[part] * error) ** 2 for part, error in zip(PARTS, errors, strict=True))))
+
+
+def format_error(
+    shares: Mapping[str, float], base: Mapping[str, float], gpu: Accelerator, recipe: str, moe: bool
+) -> float:
+    """Fraction by which the ratio of one shape's times in a recipe and in bf16 may be off, 80 % of the time.
+
+    The same shape runs the same attention core, collectives and head in both, wrong alike; only linears and experts
+    that run another kernel err each for itself, by half their own band.
+
+    Args:
+        shares: of the token time in the recipe. base: in bf16.
+    """
+    formats = [FORMATS[table[RECIPES.index(recipe)]] for table in (RECIPE_ATTENTION, RECIPE_FFN)]
+    total = 0.0
+    for part, name in zip(("attention_linear", "ffn"), formats, strict=True):
+        if name != "bf16":
+            operation = "experts" if moe and part == "ffn" else "gemm"
+            ours, theirs = (_half_band(gpu, operation, key) for key in (name, "bf16"))
+            total += (shares[part] * ours) ** 2 + (base[part] * theirs) ** 2
+    return float(np.expm1(np.sqrt(total)))
+
+
+def _half_band(gpu: Accelerator, operation: str, key: str) -> float:
+    low, high, _ = kernels.error_band(gpu, operation, key)
+    return 0.5 * float(np.log(high / low))
+
+
 def _component_errors(gpu: Accelerator, recipe: str, kv_format: str, moe: int, mla: int) -> tuple[float, ...]:
     """Error of a ratio of two designs' seconds in each of PARTS."""
     attention, ffn = (FORMATS[table[RECIPES.index(recipe)]] for table in (RECIPE_ATTENTION, RECIPE_FFN))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from cost_model import Accelerator
 from reports.mixing import step_of, variant
-from reports.pricing import log_gain, serve, with_workload
+from reports.pricing import Served, log_gain, serve, with_workload
+from reports.trust import format_error, share_error
 from search.cells import Cell
 from search.objective import ServingObjective
 from spaces.architecture import Architecture
-from spaces.formats import FORMATS, RECIPE_FFN, RECIPES
+from spaces.formats import FORMATS, KV_FORMATS, RECIPE_FFN, RECIPES
 
 ALIGNMENTS = (64, 128, 256, 512)
 TOLERANCES = (0.0, 0.005, 0.01, 0.02)
@@ -63,12 +65,17 @@ def by_alignment(
 
 @dataclass(frozen=True)
 class FormatGain:
-    """One recipe on one shape: fastest at batch 1, and highest throughput, each over bf16 on the same shape."""
+    """One recipe on one shape: fastest at batch 1, and highest throughput, each over bf16 on the same shape.
+
+    Attributes:
+        errors: by which the two gains may be off (see `format_error`), None where there is no gain.
+    """
 
     recipe: str
     at_batch_1: float | None
     at_most_throughput: float | None
     quant_loss: float
+    errors: tuple[float | None, float | None]
 
 
 def by_format(objective: ServingObjective, base: Architecture, kv: int, cell: Cell | None = None) -> list[FormatGain]:
@@ -97,9 +104,27 @@ def by_format(objective: ServingObjective, base: Architecture, kv: int, cell: Ce
             _ratio(one.most_interactivity[i], one.most_interactivity[plain]),
             _ratio(most.most_throughput[i], most.most_throughput[plain]),
             losses[i],
+            (
+                _format_error(base, one, (i, plain), Served.fastest, gpu, RECIPES[code]),
+                _format_error(base, most, (i, plain), Served.fullest, gpu, RECIPES[code]),
+            ),
         )
         for i, code in enumerate(codes)
     ]
+
+
+def _format_error(
+    base: Architecture,
+    served: Served,
+    rows: tuple[int, int],
+    plan: Callable[[Served, int], int],
+    gpu: Accelerator,
+    recipe: str,
+) -> float | None:
+    if not all(served.eligible[row].any() for row in rows):
+        return None
+    ours, theirs = (served.shares(row, plan(served, row)) for row in rows)
+    return format_error(ours, theirs, gpu, recipe, bool(base.is_moe))
 
 
 def _ratio(value: float, base: float) -> float | None:
@@ -118,7 +143,7 @@ def by_tolerance(run: Any, recipe: str, kv_format: str, seed: int = 0) -> dict[f
     gains = [np.log1p(np.stack([rows[f"gain_at_{t:g}"].to_numpy(dtype=float) for t in objective.targets], axis=1))]
     sampled, more = _sample(objective, recipe, kv_format, seed)
     if sampled:
-        codes = RECIPES.index(recipe), _kv(objective, kv_format)
+        codes = RECIPES.index(recipe), KV_FORMATS.index(kv_format)
         gains.append(log_gain(objective, sampled, *codes))
         excess.append(more)
     loss, gain = np.concatenate(excess), np.concatenate(gains)
@@ -128,12 +153,6 @@ def by_tolerance(run: Any, recipe: str, kv_format: str, seed: int = 0) -> dict[f
         best = [np.nan if not len(c) or np.isnan(c).all() else np.nanmax(c) for c in inside.T] if len(inside) else []
         result[tolerance] = np.expm1(np.array(best)) if best else np.full(len(objective.targets), np.nan)
     return result
-
-
-def _kv(objective: ServingObjective, kv_format: str) -> int:
-    from spaces.formats import KV_FORMATS
-
-    return KV_FORMATS.index(kv_format)
 
 
 def _sample(
@@ -157,6 +176,7 @@ class Quadrant:
     Attributes:
         value: tokens/s/GPU (throughput) or tokens/s/user (latency); None where nothing fits.
         parts: shares of the token time, largest first. regime: in words.
+        error: by which a ratio of two designs may be off there (see `difference_error`).
     """
 
     context: int
@@ -164,6 +184,7 @@ class Quadrant:
     value: float | None
     parts: tuple[tuple[str, float], ...]
     regime: str
+    error: float | None
 
 
 def quadrants(
@@ -180,14 +201,15 @@ def quadrants(
         for latency in (False, True):
             measure = served.prediction.tokens_per_s_per_user if latency else served.prediction.tokens_per_s_per_gpu
             if not served.eligible.any():
-                result.append(Quadrant(context, latency, None, (), "no plan fits"))
+                result.append(Quadrant(context, latency, None, (), "no plan fits", None))
                 continue
-            at = int(np.argmax(np.where(served.eligible[0], measure[0], -1.0)))
-            total = float(served.prediction.tpot_s[0, at])
-            parts = {name: float(s[0, at]) / total for name, s in served.prediction.breakdown.items()}
+            at = served.fastest(0) if latency else served.fullest(0)
+            parts = served.shares(0, at)
+            kind = bool(design.is_moe), bool(design.is_mla)
+            error = share_error(parts, where.gpu, RECIPES[recipe], KV_FORMATS[kv], *kind)
             ordered = tuple(sorted(((_COMPONENTS[n], s) for n, s in parts.items()), key=lambda item: -item[1]))
             words = REGIMES[int(served.prediction.regime[0, at])].split(":")[0]
-            result.append(Quadrant(context, latency, float(measure[0, at]), ordered, words))
+            result.append(Quadrant(context, latency, float(measure[0, at]), ordered, words, error))
     return result
 
 

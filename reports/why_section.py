@@ -11,6 +11,7 @@ from reports.blocks import block, gain_cell, section
 from reports.html import Safe, join, table, tag
 from reports.importance import importance
 from reports.lead import Lead, architecture_of
+from reports.trust import within_error
 from reports.words import SOLVED, count, label, nats, number, percent, shape
 from spaces.architecture import Architecture
 from spaces.formats import KV_FORMATS, RECIPES
@@ -49,21 +50,31 @@ def ablation_block(run: Any, found: Lead) -> Safe:
     targets = [float(t) for t in run.meta["interactivity_targets"]]
     biggest = max((abs(float(np.expm1(g))) for c in found.why.changes for g in c.gain if np.isfinite(g)), default=1.0)
 
-    def bar(log: float) -> Any:
+    def bar(log: float, error: float | None) -> Any:
         if not np.isfinite(log):
             return tag("span", "–", class_="noise")
         gain = float(np.expm1(log))
+        noise = within_error(gain, error)
         width = min(abs(gain) / max(biggest, 0.02), 1) * 50
         side = f"left:50%;width:{width:.1f}%" if gain >= 0 else f"left:{50 - width:.1f}%;width:{width:.1f}%"
-        text = tag("span", percent(gain), class_="number")
+        text = tag(
+            "span",
+            percent(gain),
+            class_="number noise" if noise else "number",
+            title="within model error" if noise else None,
+        )
+        colour = "noise" if noise else None if gain >= 0 else "neg"
         return tag(
             "div",
-            tag("div", tag("i", style=side, class_=None if gain >= 0 else "neg"), class_="track"),
+            tag("div", tag("i", style=side, class_=colour), class_="track"),
             text,
             class_="mini-bar",
         )
 
-    rows: list[list[Any]] = [[c.text, *(bar(float(g)) for g in c.gain), nats(c.loss)] for c in found.why.changes]
+    rows: list[list[Any]] = [
+        [c.text, *(bar(float(g), e) for g, e in zip(c.gain, found.chosen_errors, strict=True)), nats(c.loss)]
+        for c in found.why.changes
+    ]
     total = [gain_cell(float(np.expm1(g)), e) for g, e in zip(found.why.total, found.chosen_errors, strict=True)]
     rows.append([tag("strong", "all together"), *total, nats(sum(c.loss for c in found.why.changes))])
     solved = (
@@ -88,7 +99,7 @@ def ablation_block(run: Any, found: Lead) -> Safe:
         tag(
             "p",
             "Each axis changed from the reference's value to the design's, averaged over every order of "
-            f"changing them (Shapley values); factors multiply to the whole.{solved}",
+            f"changing them (Shapley values); factors multiply to the whole.{solved} Grey: within model error.",
         ),
         tag("p", warning, class_="warn") if warning else None,
         table(heads, rows, "Gain per axis", numeric=[len(heads) - 1]),
@@ -150,7 +161,7 @@ def format_block(gains: list[why.FormatGain], kv_format: str, run: Any) -> Safe:
     rows = [
         [
             g.recipe,
-            *(_over_bf16(g, gain) for gain in (g.at_batch_1, g.at_most_throughput)),
+            *(_over_bf16(g, *pair) for pair in zip((g.at_batch_1, g.at_most_throughput), g.errors, strict=True)),
             f"{g.quant_loss:+.3f}".replace("-", "−"),
         ]
         for g in gains
@@ -159,13 +170,13 @@ def format_block(gains: list[why.FormatGain], kv_format: str, run: Any) -> Safe:
     return block(
         "What formats are worth",
         f"The same shape on {gpu} with a {kv_format} KV cache, over bf16: speed of one user at batch 1 on "
-        "equal GPUs, and the highest throughput.",
+        "equal GPUs, and the highest throughput. Grey: within model error.",
         table(["recipe", "batch 1", "most throughput", "quant loss, nats"], rows, "Gain per format", numeric=[1, 2, 3]),
     )
 
 
-def _over_bf16(gain: why.FormatGain, value: float | None) -> Any:
-    return tag("span", "baseline", class_="noise") if gain.recipe == "bf16" else gain_cell(value)
+def _over_bf16(gain: why.FormatGain, value: float | None, error: float | None) -> Any:
+    return tag("span", "baseline", class_="noise") if gain.recipe == "bf16" else gain_cell(value, error)
 
 
 def alignment_block(run: Any, found: Lead, gains: dict[int, np.ndarray]) -> Safe | None:
@@ -175,13 +186,17 @@ def alignment_block(run: Any, found: Lead, gains: dict[int, np.ndarray]) -> Safe
     rows = [
         [
             f"multiples of {align}" + (" and no better" if align < 512 else ""),
-            *(gain_cell(float(np.expm1(g)), None) for g in values),
+            *(gain_cell(float(np.expm1(g)), e) for g, e in zip(values, found.chosen_errors, strict=True)),
         ]
         for align, values in gains.items()
     ]
-    spreads = np.ptp(np.array(list(gains.values())), axis=0)
-    known = spreads[np.isfinite(spreads)]  # a target that some alignment does not reach has no spread
-    said = f" From worst to best alignment: {percent(float(np.expm1(known.max())))} at most." if len(known) else ""
+    spreads = np.expm1(np.ptp(np.array(list(gains.values())), axis=0))
+    known = np.flatnonzero(np.isfinite(spreads))  # a target that some alignment does not reach has no spread
+    said = ""
+    if len(known):
+        at = int(known[np.argmax(spreads[known])])
+        noise = ", within model error" if within_error(float(spreads[at]), found.chosen_errors[at]) else ""
+        said = f" From worst to best alignment: {percent(float(spreads[at]))} at most{noise}."
     return block(
         "What alignment is worth",
         "The best neighbour of the design (same parameters) whose widths are aligned exactly so, over the "
@@ -203,8 +218,9 @@ def quadrant_block(run: Any, reference: list[why.Quadrant], design: list[why.Qua
     rows = []
     for ours, theirs in zip(design, reference, strict=True):
         gain = None if ours.value is None or theirs.value is None else ours.value / theirs.value - 1
+        errors = [q.error for q in (ours, theirs) if q.error is not None]
         corner = f"{count(ours.context)} in, {'latency' if ours.latency else 'throughput'}"
-        rows.append([corner, words(theirs), words(ours), gain_cell(gain)])
+        rows.append([corner, words(theirs), words(ours), gain_cell(gain, max(errors, default=None))])
     return tag(
         "div",
         tag("h3", "Where the time goes: context × service"),
