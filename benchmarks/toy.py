@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from search.frontier import Objective, nondominated
+from search.frontier import Objective, Table, nondominated
 from search.scores import Scores, throughput_at_targets
 
 OBJECTIVES = (
@@ -159,6 +159,9 @@ class ToyScorer:
         budget = np.where(eligible.reshape(n, -1).any(axis=1), 0.0, 1.0)
         points = self.frontier_points(full, interactivity, throughput, loss, eligible, inner)
         return Scores(values, np.column_stack([budget, shortfall]), points)
+
+    def points(self, indices: np.ndarray) -> Table:
+        return self.score(indices).points
 
     def frontier_points(self, full, interactivity, throughput, loss, eligible, inner) -> dict[str, np.ndarray]:
         row, deployment = np.nonzero(eligible)

@@ -62,8 +62,8 @@ class Calibration:
             return _namespace(self, op, key)
         if np.ndim(key) == 0:
             return _namespace(self, op, names[int(key)])
-        table = _table(self, op, names)
-        return SimpleNamespace(**{name: v.take(key) if np.ndim(v) else v for name, v in table.items()})
+        codes = np.asarray(key, dtype=np.int64)
+        return _taken(self, op, names, codes.tobytes(), codes.shape)
 
     def fit(self, op: str, key: str) -> dict[str, Any]:
         """The fit record of an entry: rows, groups, errors, source, date, evidence."""
@@ -99,6 +99,15 @@ def _table(calibration: Calibration, op: str, names: tuple[str, ...]) -> dict[st
     rows = [calibration._entry(op, key) for key in names]
     columns = {name: [row[name] for row in rows] for name in rows[0] if name != "fit"}
     return {name: np.array(values) if len(set(values)) > 1 else values[0] for name, values in columns.items()}
+
+
+@lru_cache(maxsize=64)  # a call asks several times for the same designs'
+def _taken(
+    calibration: Calibration, op: str, names: tuple[str, ...], content: bytes, shape: tuple[int, ...]
+) -> SimpleNamespace:
+    codes = np.frombuffer(content, dtype=np.int64).reshape(shape)
+    table = _table(calibration, op, names)
+    return SimpleNamespace(**{name: v.take(codes) if np.ndim(v) else v for name, v in table.items()})
 
 
 def load_calibration(gpu: str, generation: str, engine: str, custom: dict[str, Any] | None = None) -> Calibration:

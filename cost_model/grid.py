@@ -40,22 +40,21 @@ def gathered(function: Callable[..., tuple[Any, ...]], product: bool, *requests:
     Returns:
         One tuple of results per request, each broadcast to (..., P).
     """
-    if not product or any(np.ndim(key) > 1 for keys in requests for key in keys):
+    shapes = [np.broadcast(*keys) for keys in requests]
+    if not product or any(shape.ndim > 1 for shape in shapes):
         return [function(*keys) for keys in requests]
-    sizes = [max(np.size(key) for key in keys) for keys in requests]
-    table = np.empty((len(requests[0]), sum(sizes)))
-    ends = np.cumsum(sizes)
-    for keys, end, size in zip(requests, ends, sizes, strict=True):
-        for row, key in zip(table, keys, strict=True):
-            row[end - size : end] = key
+    table = np.empty((len(requests[0]), sum(shape.size for shape in shapes)))
+    pieces, start = [], 0
+    for keys, shape in zip(requests, shapes, strict=True):
+        pieces.append(slice(start, start := start + shape.size))
+        for row, key in enumerate(keys):
+            table[row, pieces[-1]] = key
     unique, inverse = _unique(table.tobytes(), table.shape)
-    results = function(*unique)
-    gathered_results = []
-    for keys, end, size in zip(requests, ends, sizes, strict=True):
-        index = inverse[end - size : end]
-        single = all(np.ndim(key) == 0 for key in keys)
-        gathered_results.append(tuple(_take(value, index, single) for value in results))
-    return gathered_results
+    results = [np.asarray(value) for value in function(*unique)]
+    return [
+        tuple([_take(value, inverse[piece], shape.ndim == 0) for value in results])
+        for piece, shape in zip(pieces, shapes, strict=True)
+    ]
 
 
 def split_by(mask: Any, yes: Callable[..., Any], no: Callable[..., Any], product: bool, *keys: Any) -> Any:
@@ -72,13 +71,13 @@ def split_by(mask: Any, yes: Callable[..., Any], no: Callable[..., Any], product
     return out
 
 
-def _take(value: Any, index: np.ndarray, single: bool) -> Any:
+def _take(value: np.ndarray, index: np.ndarray, single: bool) -> Any:
     """Values of some keys; a single key of a single design gives a scalar."""
-    if np.ndim(value) == 0:
+    if value.ndim == 0:
         return value
-    if single and np.ndim(value) == 1:
+    if single and value.ndim == 1:
         return value[index[0]]
-    return np.take(value, index, axis=-1) if np.shape(value)[-1] > 1 else value
+    return value.take(index, axis=-1) if value.shape[-1] > 1 else value
 
 
 @lru_cache(maxsize=512)

@@ -15,14 +15,14 @@ from cost_model.layer import Design
 from cost_model.memory import SHARDING, memory
 from cost_model.regime import REGIMES, regime_code
 from cost_model.steady import steady_state
-from cost_model.step import COMPONENTS
+from cost_model.step import Seconds
 from spaces.architecture import FIELDS, Architecture
 from spaces.deployment import FIELDS as PLAN_FIELDS
 from spaces.deployment import Deployment, check_legal, fed, legal, unchecked
 from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, kv_code, recipe_code
 from spaces.workload import Workload
 
-BLOCK = 20_000  # points
+BLOCK = 200_000  # points
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,7 @@ def predict(
     gpu: Accelerator,
     kv_format: Any = "bf16",
     skew: Any = "power_law_1.2",
+    explain: bool = True,
 ) -> Prediction:
     """Price designs under plans.
 
@@ -132,6 +133,8 @@ def predict(
             plans is the fast layout.
         deployment, workload, gpu: where and how it serves. skew: popularity of experts
             (balanced, power_law_1.01, power_law_1.2).
+        explain: False leaves out what a search never asks for: breakdown is empty, and regime, evidence and error
+            bounds are None.
     Returns:
         A Prediction of the broadcast shape; plain numbers and words for a single one.
     Raises:
@@ -143,7 +146,7 @@ def predict(
     product = is_product(recipe, kv, *(getattr(architecture, name) for name in FIELDS))
     blocks = _blocks(structure, np.size(deployment.batch) if product else 0)
     if len(blocks) == 1:
-        result = _uniform(architecture, recipe, deployment, workload, gpu, kv, skew, product)
+        result = _uniform(architecture, recipe, deployment, workload, gpu, kv, skew, product, explain)
         shape = np.broadcast_shapes(*(np.shape(v) for v in (result.tpot_s, result.legal, result.fits)))
         return _broadcast(result, shape) if shape else _single(result, architecture, deployment)
     parts = []
@@ -151,7 +154,7 @@ def predict(
         take = _taker(index, len(structure), structure.ndim)
         plan = unchecked({name: take(getattr(deployment, name)) for name in PLAN_FIELDS})
         work = replace(workload, isl=take(workload.isl), osl=take(workload.osl), cached=take(workload.cached))
-        part = _uniform(architecture.map(take), take(recipe), plan, work, gpu, take(kv), take(skew), product)
+        part = _uniform(architecture.map(take), take(recipe), plan, work, gpu, take(kv), take(skew), product, explain)
         parts.append((index, part))
     return _scatter(parts, len(structure))
 
@@ -207,7 +210,7 @@ def _scatter(parts: list[tuple[Any, Prediction]], rows: int) -> Prediction:
         return out
 
     names = [f.name for f in fields(Prediction) if f.name != "breakdown"]
-    breakdown = {part: merged(lambda p, part=part: p.breakdown[part]) for part in COMPONENTS}
+    breakdown = {part: merged(lambda p, part=part: p.breakdown[part]) for part in parts[0][1].breakdown}
     return Prediction(**{name: merged(lambda p, name=name: getattr(p, name)) for name in names}, breakdown=breakdown)
 
 
@@ -227,7 +230,8 @@ def _single(result: Prediction, architecture: Architecture, deployment: Deployme
         return value if value is None else np.asarray(value).item()
 
     values = {f.name: plain(getattr(result, f.name)) for f in fields(Prediction) if f.name != "breakdown"}
-    values["regime"], values["evidence"] = REGIMES[values["regime"]], EVIDENCE[values["evidence"]]
+    if result.breakdown:
+        values["regime"], values["evidence"] = REGIMES[values["regime"]], EVIDENCE[values["evidence"]]
     return Prediction(**values, breakdown={k: plain(v) for k, v in result.breakdown.items()})
 
 
@@ -240,6 +244,7 @@ def _uniform(
     kv: Any,
     skew: Any,
     product: bool,
+    explain: bool,
 ) -> Prediction:
     """Predict designs of one structure (GQA or MLA, windowed or not; outside the product layout dense or MoE)."""
     held = memory(a, recipe, plan, workload, gpu, kv, product)
@@ -247,12 +252,17 @@ def _uniform(
     batch = np.maximum(held.batch, ranks)  # a plan-side array unless memory sets it
     design = Design(a, RECIPE_ATTENTION[recipe], RECIPE_FFN[recipe], kv, gpu, skew, product)
     sequences = np.ceil(batch / ranks)
-    steady, breakdown = steady_state(design, plan, workload, sequences)
+    steady, split_up = steady_state(design, plan, workload, sequences)
     split = np.asarray(plan.disaggregated)
     replicas = np.where(split, plan.decode_replicas, 1)
     gpus = plan.replica_gpus * replicas + np.where(split, plan.prefill_gpus * np.asarray(plan.prefill_replicas), 0)
     rate = steady.requests_per_s * (ranks * replicas * workload.osl / gpus)  # output tokens per second and GPU
-    low, high, evidence = error_and_evidence(design, breakdown, steady.tpot_s)
+    breakdown: Seconds = {}
+    low = high = evidence = regime = None
+    if explain:
+        breakdown = split_up()
+        low, high, evidence = error_and_evidence(design, breakdown, steady.tpot_s)
+        regime = regime_code(design, plan, breakdown, sequences, steady.mixed_share)
     price, power = gpu.usd_per_gpu_hour, gpu.tdp_w
     return Prediction(
         ttft_s=steady.ttft_s,
@@ -272,7 +282,7 @@ def _uniform(
         decode_step_s=steady.decode_s,
         mixed_step_s=steady.mixed_s,
         breakdown=breakdown,
-        regime=regime_code(design, plan, breakdown, sequences, steady.mixed_share),
+        regime=regime,
         evidence=evidence,
         error_low=low,
         error_high=high,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from cost_model.step import COMPONENTS, Forward, Seconds, Tokens, forward
 from spaces.deployment import FIELDS, Deployment, unchecked
 from spaces.workload import Workload
 
+Breakdown = Callable[[], Seconds]
+
 
 def steady_state(
     design: Design, plan: Deployment, workload: Workload, sequences: Any, forward: Forward = forward
-) -> tuple[serving.Steady, Seconds]:
-    """The steady state with `sequences` users per attention-DP rank and micro-batch, and tpot_s by component.
+) -> tuple[serving.Steady, Breakdown]:
+    """The steady state with `sequences` users per attention-DP rank and micro-batch; how tpot_s splits up, if asked.
 
     Components take the shares of tpot_s that they have of the mean pass.
     `forward` prices passes; a fit hands in one that remembers their kernel seconds.
@@ -29,15 +32,20 @@ def steady_state(
         return _aggregated(design, plan, workload, sequences, forward)
     if np.all(split):
         return _disaggregated(design, plan, workload, sequences, forward)
-    apart, seconds = _disaggregated(design, plan, workload, sequences, forward)
-    together, parts = _aggregated(design, plan, workload, sequences, forward)
+    apart, apart_parts = _disaggregated(design, plan, workload, sequences, forward)
+    together, together_parts = _aggregated(design, plan, workload, sequences, forward)
     merged = (np.where(split, getattr(apart, f.name), getattr(together, f.name)) for f in fields(serving.Steady))
-    return serving.Steady(*merged), {name: np.where(split, seconds[name], parts[name]) for name in COMPONENTS}
+
+    def breakdown() -> Seconds:
+        one, other = apart_parts(), together_parts()
+        return {name: np.where(split, one[name], other[name]) for name in COMPONENTS}
+
+    return serving.Steady(*merged), breakdown
 
 
 def _aggregated(
     design: Design, plan: Deployment, workload: Workload, sequences: Any, forward: Forward
-) -> tuple[serving.Steady, Seconds]:
+) -> tuple[serving.Steady, Breakdown]:
     engine, static = design.gpu.engine, workload.load == "static"
     isl, osl = workload.isl, workload.osl
     chunk = _mixed_chunk(plan, workload, design, sequences)
@@ -48,7 +56,7 @@ def _aggregated(
     decode_s, more_s = _total(parts), _total(more)
     if static:
         state = serving.static(decode_s, engine.prefill_factor * more_s, sequences, isl, osl, chunk, _yielded(plan))
-        return state, _scaled(parts, state.tpot_s / decode_s)
+        return state, partial(_scaled, parts, state.tpot_s / decode_s)
     if apart:
         more, more_s = {name: parts[name] + more[name] for name in COMPONENTS}, decode_s + more_s
     mixed_s = decode_s + engine.prefill_factor * np.maximum(more_s - decode_s, 0.0)
@@ -64,17 +72,21 @@ def _aggregated(
         engine.first_token_s,
         engine.queue_factor if workload.load == "closed-loop" else 0.0,
     )
-    # of a mean pass of parts + share x (more - parts)
-    share = engine.prefill_factor * state.mixed_share
-    scale = state.tpot_s / (decode_s + share * (more_s - decode_s))
-    mixed = share * scale
-    pure = scale - mixed
-    return state, {name: pure * parts[name] + mixed * more[name] for name in COMPONENTS}
+
+    def breakdown() -> Seconds:
+        """Of a mean pass of parts + share x (more - parts)."""
+        share = engine.prefill_factor * state.mixed_share
+        scale = state.tpot_s / (decode_s + share * (more_s - decode_s))
+        mixed = share * scale
+        pure = scale - mixed
+        return {name: pure * parts[name] + mixed * more[name] for name in COMPONENTS}
+
+    return state, breakdown
 
 
 def _disaggregated(
     design: Design, plan: Deployment, workload: Workload, sequences: Any, forward: Forward
-) -> tuple[serving.Steady, Seconds]:
+) -> tuple[serving.Steady, Breakdown]:
     engine, few = design.gpu.engine, np.maximum(np.ceil(sequences / 4.0), 1.0)
     low, high = forward(design, plan, [_decode(plan, workload, few), _decode(plan, workload, sequences)])
     low, high = _drafted(design, plan, low), _drafted(design, plan, high)
@@ -88,7 +100,7 @@ def _disaggregated(
         _yielded(plan),
         engine.queue_factor if workload.load == "closed-loop" else 0.0,
     )
-    return state, _scaled(high, state.tpot_s / high_s)
+    return state, partial(_scaled, high, state.tpot_s / high_s)
 
 
 def prefill_pool(

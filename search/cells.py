@@ -98,14 +98,20 @@ class Cell:
         return own
 
     def price(
-        self, architecture: Architecture, recipe: Any, kv_format: Any, skew: Any, max_ttft_s: float
+        self,
+        architecture: Architecture,
+        recipe: Any,
+        kv_format: Any,
+        skew: Any,
+        max_ttft_s: float,
+        explain: bool = True,
     ) -> tuple[Prediction, Deployment]:
         """Predictions (n, P) of (n,) designs under every plan, and the plans with fields that broadcast to (n, P)."""
         n = len(np.asarray(recipe))
         column = architecture.map(lambda value: np.broadcast_to(np.asarray(value), (n,))[:, None])
         codes = np.asarray(recipe)[:, None], np.asarray(kv_format)[:, None]
         plans = self.plans(column, *codes, skew, max_ttft_s)
-        priced = [self._priced(column, *codes, plan, skew) for plan in plans]
+        priced = [self._priced(column, *codes, plan, skew, explain) for plan in plans]
         if len(priced) == 1:
             return priced[0], plans[0]
         order = np.argsort(np.concatenate(self.parts))
@@ -113,9 +119,11 @@ class Cell:
             return _joined(priced, order), self.deployments
         return _joined(priced, order), _beside(plans, [len(index) for index in self.parts], n, order)
 
-    def _priced(self, column: Architecture, recipe: Any, kv_format: Any, plan: Deployment, skew: Any) -> Prediction:
+    def _priced(
+        self, column: Architecture, recipe: Any, kv_format: Any, plan: Deployment, skew: Any, explain: bool
+    ) -> Prediction:
         """Predictions in which plans that cut a matrix through its quantisation blocks are not legal."""
-        prediction = predict(column, recipe, plan, self.workload, self.gpu, kv_format, skew)
+        prediction = predict(column, recipe, plan, self.workload, self.gpu, kv_format, skew, explain)
 
         def whole(attention_tp: Any, ffn_tp: Any, kvp: Any) -> tuple[Any]:
             return (aligned(column, recipe, attention_tp, ffn_tp, kvp),)

@@ -53,6 +53,11 @@ def loss_values(points: Mapping[str, np.ndarray], objectives: Sequence[Objective
     return np.stack([objective.loss_values(points[objective.name]) for objective in objectives], axis=-1)
 
 
+def minimised(points: Mapping[str, np.ndarray], objectives: Sequence[Objective]) -> np.ndarray:
+    """(n, objectives) values of a points table to minimise: all that dominance asks for, logarithms or not."""
+    return np.stack([-points[o.name] if o.maximise else points[o.name] for o in objectives], axis=-1)
+
+
 @dataclass(frozen=True)
 class Scale:
     """The box hypervolume is measured in: ideal maps to 0, nadir to 1, the reference point is REFERENCE everywhere.

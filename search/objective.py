@@ -8,17 +8,18 @@ GPU with one workload.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cost_model import Prediction
 from cost_model.quality import PredictedLoss, predicted_loss
 from search.cells import Cell, Limits
-from search.frontier import Objective, Table, concatenate, loss_values, nondominated, take
+from search.frontier import Objective, Table, concatenate, minimised, nondominated, take
 from search.scores import Scores, throughput_at_targets
 from spaces import Architecture, Deployment, DesignSpace
+from spaces.design_space import Proposals
 
 OBJECTIVES = {
     objective.name: objective
@@ -34,8 +35,19 @@ OBJECTIVES = {
     )
 }
 SERVING = ("tokens_per_s_per_user", "tokens_per_s_per_gpu")
-_CHUNK = 12_000  # points of one predict call: its temporaries stay in cache
+_CHUNK = 200_000  # points of one predict call: its fixed cost is a twentieth then, and its temporaries a few MB
 CONSTRAINTS = ("space", "shape_loss", "quant_loss", "plan")
+
+
+class _Batch(NamedTuple):
+    """Designs of some trials: index rows, how many each trial has, what they are, and which may be priced."""
+
+    full: np.ndarray
+    per_trial: int
+    proposals: Proposals
+    shape_loss: np.ndarray
+    violations: np.ndarray
+    admissible: np.ndarray
 
 
 class ServingObjective:
@@ -101,9 +113,11 @@ class ServingObjective:
         """Predicted loss of designs under the study's training tokens and kind of quantisation."""
         return predicted_loss(architecture, recipe, kv_format, self.train_tokens, self.quantised)
 
-    def price(self, architecture: Architecture, recipe: Any, kv_format: Any, cell: Cell) -> Prediction:
-        """(n, P) predictions of (n,) designs under every plan of a cell."""
-        return self.priced(architecture, recipe, kv_format, cell)[0]
+    def price(
+        self, architecture: Architecture, recipe: Any, kv_format: Any, cell: Cell, explain: bool = True
+    ) -> Prediction:
+        """(n, P) predictions of (n,) designs under every plan of a cell (`explain`: see `predict`)."""
+        return cell.price(architecture, recipe, kv_format, self.skew, self.limits.max_ttft_s, explain)[0]
 
     def priced(
         self, architecture: Architecture, recipe: Any, kv_format: Any, cell: Cell
@@ -160,70 +174,86 @@ class ServingObjective:
 
     def score(self, indices: np.ndarray) -> Scores:
         """Scores of (n, outer axes) indices (see `search.scores.Scores`)."""
-        full, per_trial = self.expand(np.asarray(indices))
+        batch = self._proposed(np.asarray(indices))
+        violations, shape_loss, tables = batch.violations, batch.shape_loss, []
+        rows = batch.admissible
+        values = np.zeros((len(self.cells), len(rows), len(self.value_names)))
+        missing = np.zeros((len(self.cells), len(rows)))
+        for part, number, prediction, eligible in self._priced_parts(batch):
+            cell = self.cells[number]
+            values[number, part] = self._cell_values(prediction, eligible, shape_loss[rows[part]], cell)
+            missing[number, part] = self._shortfall(prediction, eligible, cell)
+            tables.append(self._cell_points(batch, rows[part], number, prediction, eligible))
+        # designs that are not priced count as the reference, worsened by what they miss: finite, and last by constraint
+        folded = np.add.outer(violations.sum(axis=1), self._baseline)
+        folded[rows], violations[rows, 3] = self._folded(values), missing.max(axis=0)
+        return Scores(*self._best(folded, violations, batch.per_trial), self._frontier(batch, tables))
+
+    def points(self, indices: np.ndarray) -> Table:
+        """`score(indices).points`, without the values that only a search needs."""
+        batch = self._proposed(np.asarray(indices))
+        tables = [
+            self._cell_points(batch, batch.admissible[part], number, prediction, eligible)
+            for part, number, prediction, eligible in self._priced_parts(batch)
+        ]
+        return self._frontier(batch, tables)
+
+    def _proposed(self, indices: np.ndarray) -> _Batch:
+        """Every inner design of the trials, and which of them may be priced."""
+        full, per_trial = self.expand(indices)
         proposals = self.space.decode(full)
         loss = self.losses(proposals.architecture, proposals.recipe, proposals.kv_format)
         violations = np.zeros((len(full), len(CONSTRAINTS)))
         violations[:, 0] = proposals.violation
         violations[:, 1:3] = self.loss_excess(loss)
         admissible = np.flatnonzero((violations <= 0).all(axis=1))
-        # designs that are not priced count as the reference, worsened by what they miss: finite, and last by constraint
-        values = np.add.outer(violations.sum(axis=1), self._baseline)
-        tables: list[Table] = []
-        step = max(1, _CHUNK // max(cell.size for cell in self.cells))
-        for start in range(0, len(admissible), step):
-            rows = admissible[start : start + step]
-            part = proposals.architecture.take(rows), proposals.recipe[rows], proposals.kv_format[rows]
-            values[rows], violations[rows, 3], points = self._score_designs(*part, np.asarray(loss.shape_loss)[rows])
-            tables += [{**table, "row": rows[table["row"]]} for table in points]
-        return self._scores(values, violations, tables, full, proposals.recipe, per_trial)
+        return _Batch(full, per_trial, proposals, np.asarray(loss.shape_loss), violations, admissible)
 
-    def _scores(
-        self,
-        values: np.ndarray,
-        violations: np.ndarray,
-        tables: list[Table],
-        full: np.ndarray,
-        recipe: Any,
-        per_trial: int,
-    ) -> Scores:
-        """Fold the inner designs of each trial: best value, least violation; merge the points."""
+    def _priced_parts(self, batch: _Batch) -> Iterator[tuple[slice, int, Prediction, np.ndarray]]:
+        """(part of the admissible designs, number of the cell, prediction, eligible) of every part in every cell."""
+        proposals, step = batch.proposals, max(1, _CHUNK // max(cell.size for cell in self.cells))
+        for start in range(0, len(batch.admissible), step):
+            part = slice(start, start + step)
+            rows = batch.admissible[part]
+            designs = proposals.architecture.take(rows), proposals.recipe[rows], proposals.kv_format[rows]
+            for number, cell in enumerate(self.cells):
+                prediction = self.price(*designs, cell, explain=False)
+                yield part, number, prediction, self.eligible(prediction) & self.within_ttft(prediction)
+
+    def _cell_points(
+        self, batch: _Batch, designs: np.ndarray, number: int, prediction: Prediction, eligible: np.ndarray
+    ) -> Table:
+        """Points of one cell that no other of the same recipe dominates; `row` says of which design."""
+        flat = np.flatnonzero(eligible)
+        rows, plans = np.divmod(flat, eligible.shape[1])
+        rows = designs[rows]
+        table: Table = {"row": rows, "cell": np.full(len(rows), number), "deployment": plans}
+        for name in (objective.name for objective in self.objectives):
+            values = batch.shape_loss[rows] if name == "shape_loss" else np.take(getattr(prediction, name), flat)
+            table[name] = np.asarray(values, dtype=float)
+        return take(table, nondominated(minimised(table, self.objectives), np.asarray(batch.proposals.recipe)[rows]))
+
+    def _best(self, values: np.ndarray, violations: np.ndarray, per_trial: int) -> tuple[np.ndarray, np.ndarray]:
+        """(values, violations) of trials: the best value over the inner designs that miss least, and the least miss."""
         shaped = values.reshape(-1, per_trial, values.shape[1])
         missed = violations.reshape(-1, per_trial, violations.shape[1])
         total = missed.clip(min=0).sum(axis=2)
         best = np.where((total == total.min(axis=1, keepdims=True))[:, :, None], shaped, np.inf).min(axis=1)
-        least = np.take_along_axis(missed, total.argmin(axis=1)[:, None, None], axis=1)[:, 0]
+        return best, np.take_along_axis(missed, total.argmin(axis=1)[:, None, None], axis=1)[:, 0]
+
+    def _frontier(self, batch: _Batch, tables: list[Table]) -> Table:
+        """The points of all cells and parts that nothing in their group dominates, described."""
         points = concatenate(tables) if tables else self._no_points()
         row = points.pop("row")
-        points["trial"] = row // per_trial
-        points["group"] = points["cell"] * 1000 + np.asarray(recipe)[row]
+        points["trial"] = row // batch.per_trial
+        points["group"] = points["cell"] * 1000 + np.asarray(batch.proposals.recipe)[row]
         for position, axis in enumerate(self.space.axes):
-            points[f"axis_{axis.name}"] = full[row, position]
-        keep = nondominated(loss_values(points, self.objectives), points["group"])
-        return Scores(best, least, take(points, keep))
+            points[f"axis_{axis.name}"] = batch.full[row, position]
+        return take(points, nondominated(minimised(points, self.objectives), points["group"]))
 
     def _no_points(self) -> Table:
         whole = {name: np.zeros(0, dtype=np.int64) for name in ("row", "cell", "deployment")}
         return {**whole, **{objective.name: np.zeros(0) for objective in self.objectives}}
-
-    def _score_designs(
-        self, architecture: Architecture, recipe: Any, kv_format: Any, shape_loss: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, list[Table]]:
-        """Of admissible designs: values (n, values), violation of having no plan (n,), each cell's frontier points."""
-        per_cell, missing, tables = [], [], []
-        for number, cell in enumerate(self.cells):
-            prediction = self.price(architecture, recipe, kv_format, cell)
-            eligible = self.eligible(prediction) & self.within_ttft(prediction)
-            per_cell.append(self._cell_values(prediction, eligible, shape_loss, cell))
-            missing.append(self._shortfall(prediction, eligible, cell))
-            rows, plans = np.nonzero(eligible)
-            table: Table = {"row": rows, "cell": np.full(len(rows), number), "deployment": plans}
-            for name in (objective.name for objective in self.objectives):
-                values = shape_loss[rows] if name == "shape_loss" else getattr(prediction, name)[rows, plans]
-                table[name] = np.asarray(values, dtype=float)
-            keep = nondominated(loss_values(table, self.objectives), np.asarray(recipe)[rows])
-            tables.append(take(table, keep))
-        return self._folded(np.stack(per_cell)), np.max(missing, axis=0), tables
 
     def _folded(self, values: np.ndarray) -> np.ndarray:
         """(n, values) of (cells, n, values): the worst cell against the reference there, or the weighted mean."""

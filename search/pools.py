@@ -49,7 +49,7 @@ def matched(
     """
 
     def priced(plans: Deployment) -> Prediction:
-        return predict(architecture, recipe, plans, workload, gpu, kv_format, skew)
+        return predict(architecture, recipe, plans, workload, gpu, kv_format, skew, explain=False)
 
     def requests_per_s(p: Prediction) -> Any:
         return p.tokens_per_s_per_gpu * p.gpus / workload.osl

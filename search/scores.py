@@ -57,6 +57,9 @@ class Scorer(Protocol):
     def score(self, indices: np.ndarray) -> Scores:
         """Scores of (n, outer axes) indices, in one vectorised call."""
 
+    def points(self, indices: np.ndarray) -> Table:
+        """`score(indices).points` alone."""
+
     def feasible(self, indices: np.ndarray) -> np.ndarray:
         """(n,) bool: rows with at least one design that may be priced; cheap."""
 

@@ -29,7 +29,7 @@ from search.scores import Scorer
 from search.terminal import postponed_interrupt, progress_bar
 
 CHUNK_POINTS = 2_000_000  # points of a chunk: about a second of work, far more than sending it costs
-PIECE_POINTS = 100_000  # points scored and reduced in one call
+PIECE_POINTS = 400_000  # points scored and reduced in one call
 MOST_POINTS = 20_000_000_000  # a few hours on two cores
 SAMPLE = 1024  # most random trials that estimate the feasible share
 AHEAD = 3  # chunks that wait for each worker, so that none is ever idle
@@ -130,7 +130,7 @@ def sweep_chunk(scorer: Scorer, low: int, high: int) -> tuple[Table | None, int]
     piece = max(1, PIECE_POINTS // scorer.points_per_trial)
     frontier: Table | None = None
     for start in range(0, len(rows), piece):
-        frontier = merged(scorer, [frontier, scorer.score(rows[start : start + piece]).points])
+        frontier = merged(scorer, [frontier, scorer.points(rows[start : start + piece])])
     if frontier is not None:
         frontier["trial"] = np.zeros_like(frontier["trial"])  # rows of pieces mean nothing outside them
     return frontier, len(rows) * scorer.points_per_trial
