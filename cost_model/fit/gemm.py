@@ -46,6 +46,8 @@ BOUNDS = {
     "exposure": (0.0, 7.0),
     "overhead_s": (0.0, 20e-6),
     "serial_k_s": (0.0, 2e-9),
+    "serial_k_limit": (1e3, 1e5),
+    "write_factor": (1.0, 3.0),
     "prologue_k": (0.0, 4000.0),
     "wave_quantisation": (0.0, 1.0),
     "panel_quantisation": (0.0, 1.0),
@@ -77,6 +79,9 @@ STARTS = {
     "nvfp4": {"prologue_k": 1000.0, "wave_quantisation": 0.9, "split_k_s": 50e-6, "serial_k_s": 3e-10},
     "fp8-block": {"prologue_k": 350.0, "serial_k_s": 4e-10},
 }
+NEUTRAL = {"serial_k_limit": 1e6, "write_factor": 1.0}
+SPLITS_K = ("bf16", "fp8")  # cuBLAS: the formats whose kernels divide a tall k among SMs; their writes hide behind math
+EXPOSES_WRITES = ("fp8-block", "nvfp4")  # DeepGEMM, CUTLASS: an epilogue that stalls the next tile's loads
 QUANTISE_START = {"quantise_bytes": 5.0, "quantise_overhead_s": 3e-6, "quantise_ramp_s": 0.5e-6}
 
 
@@ -123,7 +128,7 @@ def fit(gpu: Accelerator, rows: Columns) -> Constants:
 def _fit_format(gpu: Accelerator, form: str, rows: Columns, bf16: dict[str, float] | None) -> dict[str, float]:
     engine = gpu.engine.kernels
     tile_m, tile_n = TILES.get((engine, form), FINE_TILE)
-    fixed = {"tile_m": tile_m, "tile_n": tile_n, "padding_s": 0.0, "misaligned_rate": 0.685}
+    fixed = NEUTRAL | {"tile_m": tile_m, "tile_n": tile_n, "padding_s": 0.0, "misaligned_rate": 0.685}
     start = START | STARTS.get(form, {})
     quantised = form != "bf16" and bool(gpu.native[FORMATS.index(form)])
     if quantised:  # only the sum of both kernels' overheads is measured: the product's is taken to be bf16's
@@ -132,8 +137,15 @@ def _fit_format(gpu: Accelerator, form: str, rows: Columns, bf16: dict[str, floa
     else:
         fixed |= dict.fromkeys(QUANTISE_START, 0.0)
         start["overhead_s"] = 2.5e-6
+    if form in SPLITS_K:
+        del fixed["serial_k_limit"]
+        start["serial_k_limit"] = 2e4
+    if form in EXPOSES_WRITES:
+        del fixed["write_factor"]
+        start["write_factor"] = 1.3
     if form == "fp8-block" and gpu.generation == "hopper":
-        start["padding_s"] = fixed.pop("padding_s") + 2e-11  # rows that fill no tile slow this kernel down
+        del fixed["padding_s"]
+        start["padding_s"] = 2e-11  # rows that fill no tile slow this kernel down
     few = engine != "trtllm"
     if few and TILES.get(("trtllm", form), FINE_TILE) == (tile_m, tile_n):
         relative = vars(load_accelerator(gpu.name).calibration.at("gemm", form))

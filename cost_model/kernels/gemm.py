@@ -1,14 +1,15 @@
 """Seconds of y[m, n] = x[m, k] W[k, n]: m tokens through a weight matrix of n outputs and k inputs.
 
-    seconds = overhead + serial_k k + padding + core + quantisation
+    seconds = overhead + serial_k min(k, serial_k_limit) + core + quantisation
     core    = (math^4 + 2 exposure (math memory)^2 + memory^4)^(1/4)       roofline with a rounded ridge
-    math    = waves x tile time + what the last wave wastes
-    memory  = (read x, read W, write y) / (efficiency x bandwidth)
+    math    = waves x tile time + what the last wave wastes + padding
+    memory  = (read x, read W, write_factor x write y) / (efficiency x bandwidth)
 
 Math is counted in output tiles of tile_m x tile_n, each 2 tile_m tile_n (k + prologue_k) FLOPs on one SM: filling the
 pipeline and writing the tile out cost as much as prologue_k more elements of k. Tiles run in waves of one per SM;
 libraries that schedule in fractions of a tile feel only part of a last wave (wave_quantisation 1 = whole waves).
-With fewer tiles than SMs (small n, tall k) the product is split along k where adding partial sums costs less.
+With fewer tiles than SMs (small n, tall k) the product is split along k where adding partial sums costs less; that is
+also why the latency of one SM's way along k (serial_k) stops growing where cuBLAS splits.
 Tile quantisation: NVIDIA DU-09799-001; wave quantisation and K, N saturation: NVIDIA's co-design post of 2026-07;
 split-K and K-prologue terms and the values of all constants come from the measured tables (cost_model/fit/gemm.py).
 """
@@ -31,6 +32,7 @@ MEASURED_MULTIPLE = 256  # every measured N and K of at least 512 is a multiple 
 ALIGNED_ELEMENTS = 8  # rows of 16 bytes in bf16: what asynchronous copies to shared memory need
 PANEL_COLUMNS = 64  # of W that one SM streams at a time
 THROTTLE_ONSET_S = 3e-4  # products longer than this lose clock to the power limit
+PADDED_COLUMNS = 128.0  # of a tile whose last rows are padding
 RAMP_ROWS = 128.0  # rows at which the quantisation kernel has its full fixed cost
 
 
@@ -85,9 +87,7 @@ def batched_gemm(
     whole = aligned(n, k)
     if not np.all(whole):
         core = core / (constants.misaligned_rate + (1 - constants.misaligned_rate) * whole)
-    seconds = core + (constants.overhead_s + constants.serial_k_s * k)
-    if np.any(constants.padding_s):
-        seconds = seconds + constants.padding_s * k * _padded_rows(m)
+    seconds = core + (constants.overhead_s + constants.serial_k_s * np.minimum(k, constants.serial_k_limit))
     alone = (gpu.native & _CAST)[code] & quantise_activations
     if np.any(alone):
         seconds = seconds + alone * _quantise_seconds(gpu, constants, batch, m, k)
@@ -137,6 +137,9 @@ def _math_seconds(gpu: Accelerator, constants: Any, batch: Any, m: Any, n: Any, 
     # partial sums of a split product go through memory
     split = constants.split_k_s + batch * m * (n * (constants.split_k_bytes / gpu.memory_bytes_per_s))
     math = waves * tile_seconds
+    if np.any(constants.padding_s):
+        panels = np.ceil(batch * n / (PADDED_COLUMNS * gpu.sm_count))  # tiles with such rows that one SM computes
+        math = math + constants.padding_s * k * panels * _padded_rows(m)
     math += np.where(waves > 1, constants.wave_quantisation * idle, np.minimum(idle, split))
     return math * (1 + constants.throttle * math / (math + THROTTLE_ONSET_S))
 
@@ -152,7 +155,7 @@ def _memory_seconds(
         # all of the weights stay in L2 up to a share of it, none from twice that on
         cached = np.clip(2 - batch * weights / (constants.l2_share * gpu.l2_bytes), 0.0, 1.0)
         weights = weights * (1 - constants.l2_hit * cached)
-    moved = weights + m * (_activation_bytes(gpu)[code] * k + ACTIVATION_BYTES[out] * n)
+    moved = weights + m * (_activation_bytes(gpu)[code] * k + constants.write_factor * ACTIVATION_BYTES[out] * n)
     return batch * moved / (constants.memory_efficiency * gpu.memory_bytes_per_s)
 
 
