@@ -186,12 +186,16 @@ def _over_windows(a: Architecture, core: Any) -> Any:
     return total + windowed * core(a.window) if np.any(windowed > 0) else total
 
 
-def feed_forward(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any) -> tuple[Any]:
-    """Routed experts, or the dense FFN of a dense model, of all layers; `tokens` of the whole FFN group."""
-    return (by_ffn(design, _dense_layers, _routed_experts, ffn_tp, ep, spare, tokens),)
+def feed_forward(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> tuple[Any]:
+    """Routed experts, or the dense FFN of a dense model, of all layers.
+
+    Args:
+        tokens: of the whole FFN group. exchanged: whether they come from several attention-DP ranks.
+    """
+    return (by_ffn(design, _dense_layers, _routed_experts, ffn_tp, ep, spare, tokens, exchanged),)
 
 
-def _dense_layers(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any) -> Any:
+def _dense_layers(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> Any:
     a = design.architecture
 
     def seconds(tp: Any, tokens: Any) -> tuple[Any]:
@@ -201,8 +205,11 @@ def _dense_layers(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any)
     return every
 
 
-def _routed_experts(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any) -> Any:
+def _routed_experts(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> Any:
     a, gpu = design.architecture, design.gpu
+    # an all-to-all brings a rank only tokens that picked one of its experts; kernels were measured with all at hand,
+    # and engines since spare the others' work (TensorRT-LLM tech blog 8, "MoE auxiliary kernels")
+    missed = np.where(exchanged, 1.0 - 1.0 / ep, 0.0) ** np.asarray(a.top_k)
     # spare replicas go to the hottest experts, which evens the ranks out (EPLB)
     skew = design.skew if not np.any(spare > 0) else np.where(spare > 0, 0, design.skew)
     routed = kernels.experts(
@@ -217,6 +224,8 @@ def _routed_experts(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: An
         ep=ep,
         gated=np.equal(a.ffn_matrices, 3),
         skew=skew,
+        served=True,
+        present=tokens * (1.0 - missed),
     )
     return a.moe_layers * routed
 

@@ -81,7 +81,7 @@ def kernel_seconds(design: Design, plan: Deployment, passes: list[Tokens]) -> li
     ffn = gathered(
         partial(layer.feed_forward, design),
         design.product,
-        *[(plan.ffn_tp, plan.ep, plan.redundant_experts, p.total * dp) for p in passes],
+        *[(plan.ffn_tp, plan.ep, plan.redundant_experts, p.total * dp, dp > 1) for p in passes],
     )
     wire = gathered(partial(layer.ffn_wire, design), design.product, *[(group, dp, plan.ep, p.total) for p in passes])
     linear = _with_mla(design, plan, passes, [part[0] for part in attention])

@@ -32,6 +32,8 @@ def experts(
     ep: Any = 1,
     gated: Any = True,
     skew: Any = "balanced",
+    served: bool = False,
+    present: Any = None,
 ) -> Any:
     """Seconds of the busiest rank's experts; `tokens` enter the whole expert-parallel group.
 
@@ -39,6 +41,8 @@ def experts(
         hidden, expert_ffn: model width and width of one expert, before tensor parallelism `tp` divides the latter.
         experts, top_k: of the layer; `ep` ranks share the experts. gated: SwiGLU (three matrices) or two matrices.
         format: weight format, a name or code array. skew: routing, a name or code array of kernels.routing.SKEWS.
+        served: popularity as in serving; otherwise as in the measured tables (kernels.routing).
+        present: tokens that the rank sees; None: all, as measured, and as without attention DP.
     Returns:
         seconds, shaped like the arguments broadcast together. No communication, shared expert or router GEMM.
     Raises:
@@ -49,12 +53,13 @@ def experts(
     tokens, hidden, top_k = (np.asarray(value, dtype=float) for value in (tokens, hidden, top_k))
     width = np.asarray(expert_ffn, dtype=float) / tp
     matrices = 1.0 + np.asarray(gated, dtype=float)  # of FC1
-    load = busiest_rank(tokens, experts, top_k, ep, skew, TILE_ROWS)
+    seen = tokens if present is None else present
+    load = busiest_rank(tokens, experts, top_k, ep, skew, TILE_ROWS, served)
     carried = np.where(gpu.native, ACTIVATION_BYTES, 2.0)[form]
     # permuted input read, written and quantised; FC1 output written and read; FC2 input; output written, gathered
     passes = hidden * (6.0 + 2.0 * carried) + width * (4.0 * matrices + 2.0 * carried)
-    moved = load.assignments * (passes / c.pass_efficiency) + tokens * (hidden * c.token_bytes)
-    routing = c.overhead_s + c.overhead_choice_s * top_k + tokens * (top_k * c.pair_s)
+    moved = load.assignments * (passes / c.pass_efficiency) + seen * (hidden * c.token_bytes)
+    routing = c.overhead_s + c.overhead_choice_s * top_k + seen * (top_k * c.pair_s)
     return (
         routing + moved / gpu.memory_bytes_per_s + _grouped_gemms(gpu, c, form, load, hidden, matrices * width, width)
     )

@@ -10,7 +10,8 @@ Four routings, the first three named as in measured tables:
 
 The power laws are closed forms of the popularity quantiles; three constants of each and the imbalance of the busiest
 rank were fitted to simulations of that sampling (4,217 cases of 8-896 experts, 1-256 ranks, 1-65,536 tokens: median
-error 2.9 % of the busiest rank's pairs, 0.7 % of its activated experts, 3.6 % of its row tiles).
+error 2.9 % of the busiest rank's pairs, 0.7 % of its activated experts, 3.6 % of its row tiles). As `served`, the same
+laws keep the popularity of a model and its traffic, which does not widen with the batch.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ from spaces.formats import code
 
 SKEWS = ("balanced", "power_law_1.01", "power_law_1.2", "random")
 _SMALL_BATCH_SPAN = 200.0  # 2 / 0.01: popularity range of a batch with fewer pairs than experts
+# Most over least popular expert in serving. Hot experts stay hot for hundreds of steps, so the collector's range of
+# small batches holds in large ones too: at exponent 1.2 the busiest of 32 ranks then gets 2.4 times the mean.
+# Published for DeepSeek-R1: 2.56 (mean over layers and steps of 4,096 tokens, nothing replicated; TensorRT-LLM tech
+# blog 4, table 1, 2025-06). The collector's range would make that 3.5, and 5.2 in a prefill pass of 131,072 tokens.
+SERVED_RANGE = 200.0
 
 
 class RankLoad(NamedTuple):
@@ -60,20 +66,29 @@ def activated_experts(tokens: Any, experts: Any, top_k: Any, skew: Any = "random
 
 
 def busiest_rank(
-    tokens: Any, experts: Any, top_k: Any, ep: Any, skew: Any, tile_rows: tuple[float, ...] = ()
+    tokens: Any,
+    experts: Any,
+    top_k: Any,
+    ep: Any,
+    skew: Any,
+    tile_rows: tuple[float, ...] = (),
+    served: bool = False,
 ) -> RankLoad:
     """Load of the rank that receives most, `tokens` (at least one) entering an expert-parallel group of `ep` ranks.
 
+    Args:
+        served: power laws span SERVED_RANGE; otherwise what the collector of the measured tables lets them.
     Raises:
         ValueError: unknown skew.
     """
     chosen = np.asarray(skew_code(skew))
     tokens, experts, top_k, ep = (np.maximum(value, 1.0) for value in (tokens, experts, top_k, ep))
+    laws = _SERVED_LOADS if served else _LOADS
     if chosen.ndim == 0:
-        assignments, activated, *tiles = _per_layer(_LOADS[int(chosen)], tokens, experts, top_k, ep, tile_rows)
+        assignments, activated, *tiles = _per_layer(laws[int(chosen)], tokens, experts, top_k, ep, tile_rows)
     else:
         present = np.unique(chosen)
-        loads = [_per_layer(_LOADS[one], tokens, experts, top_k, ep, tile_rows) for one in present]
+        loads = [_per_layer(laws[one], tokens, experts, top_k, ep, tile_rows) for one in present]
         pick = [chosen == one for one in present]
         assignments, activated, *tiles = (np.select(pick, parts) for parts in zip(*loads, strict=True))
     return RankLoad(assignments, activated, tuple(tiles))
@@ -110,12 +125,13 @@ def _random(tokens: Any, experts: Any, top_k: Any, ep: Any, tile_rows: tuple[flo
 
 
 class _Law(NamedTuple):
-    """One power law: its exponent, and how its shares round to whole tokens (fitted)."""
+    """One power law: its exponent, how its shares round to whole tokens (fitted), and its range if that is fixed."""
 
     exponent: float
     full: float  # share of experts awake when there are as many pairs as experts
     slope: float  # change of that share per unit of log(pairs)
     sparse: float  # share up to which every pair finds an expert of its own
+    span: float | None = None  # most over least popular expert; None: as the collector widens it with the batch
 
 
 def _power_law(tokens: Any, experts: Any, top_k: Any, ep: Any, tile_rows: tuple[float, ...], law: _Law) -> list[Any]:
@@ -124,8 +140,9 @@ def _power_law(tokens: Any, experts: Any, top_k: Any, ep: Any, tile_rows: tuple[
     per_expert = tokens * (top_k / experts)
     # the sampler changes its range at one pair per expert: a ramp keeps times monotone
     large = np.minimum(np.maximum(0.5 * per_expert - 0.5, 0.0), 1.0)
-    log_small = np.log(_SMALL_BATCH_SPAN)
-    log_span = log_small + (np.maximum(log_tokens + np.log(0.8), np.log(2.0)) - log_small) * large
+    log_span: Any = np.log(law.span or _SMALL_BATCH_SPAN)
+    if law.span is None:
+        log_span = log_span + (np.maximum(log_tokens + np.log(0.8), np.log(2.0)) - log_span) * large
     log_mean, log_variation = _moments_at(log_span, law.exponent)
     imbalance = _imbalance(log_variation, per_expert, experts, top_k, ep)
     local = experts / ep
@@ -209,9 +226,10 @@ def _imbalance(log_variation: Any, per_expert: Any, experts: Any, top_k: Any, ep
 
 
 _Load = Callable[..., list[Any]]
-_LOADS: tuple[_Load, ...] = (
+_LAWS = _Law(1.01, full=0.505, slope=0.183, sparse=0.25), _Law(1.2, full=0.46, slope=0.17, sparse=0.2)
+_LOADS: tuple[_Load, ...] = (_balanced, *(partial(_power_law, law=law) for law in _LAWS), _random)
+_SERVED_LOADS: tuple[_Load, ...] = (
     _balanced,
-    partial(_power_law, law=_Law(1.01, full=0.505, slope=0.183, sparse=0.25)),
-    partial(_power_law, law=_Law(1.2, full=0.46, slope=0.17, sparse=0.2)),
+    *(partial(_power_law, law=law._replace(span=SERVED_RANGE)) for law in _LAWS),
     _random,
 )

@@ -113,6 +113,21 @@ def test_busiest_rank_against_simulation(skew, tokens, count, top_k, ep):
         assert tiles == pytest.approx(np.mean([np.ceil(c / rows).sum() for c in drawn]), rel=0.15)
 
 
+@pytest.mark.parametrize("tokens", [4096, 131_072])
+def test_imbalance_of_a_served_model_is_the_published_one(tokens):
+    # TensorRT-LLM tech blog 4, table 1: the hottest of 32 ranks has 1.564 + 1 times the mean of DeepSeek-R1's tokens
+    load = busiest_rank(tokens, 256, 8, 32, "power_law_1.2", served=True)
+    assert load.assignments / (tokens * 8 / 32) == pytest.approx(2.564, rel=0.10)
+
+
+def test_exchanged_tokens_cost_only_the_ranks_that_they_reach():
+    gpu = load_accelerator("gb200-nvl72")
+    layer = dict(hidden=7168, expert_ffn=2048, experts=256, top_k=8, format="nvfp4", ep=32)
+    every, few = (experts(gpu, 8192, **layer, present=present) for present in (None, 8192 * (1 - (31 / 32) ** 8)))
+    assert every == experts(gpu, 8192, **layer, present=8192)
+    assert 1.2 * few < every
+
+
 def test_balanced_routing_is_exact():
     load = busiest_rank(np.array([1, 48, 4096, 4128]), 256, 8, 8, "balanced", (128.0,))
     np.testing.assert_allclose(load.assignments, [1, 48, 4096, 4128])
