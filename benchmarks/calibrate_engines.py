@@ -35,6 +35,7 @@ from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, kv_code, recipe_code  #
 
 ENGINES = ROOT / "cost_model" / "engines"
 UNDATED = "2026-03"  # rows without a date name versions of that spring
+FORERUNNER = {"blackwell-ultra": "blackwell"}  # same kernels: the earlier generation is the prior of the later
 SKEW = "power_law_1.2"  # the default of `predict`
 
 
@@ -118,17 +119,18 @@ def fitted(name: str, rows: pd.DataFrame) -> dict[str, Any]:
     releases = sorted(since)
     by_gpu = cases(rows, releases)
     parent = base(name)
-    everything = fit([case for group in by_gpu.values() for case in group], parent, [])
+    everything = fit([case for group in by_gpu.values() for case in group], parent, releases)
     tables: dict[str, Any] = {**plain(everything), "generation": {}, "gpu": {}}
     dated = {
         label: {"version": label if label in set(rows.version) else "", "date": since[label], "gpu": {}}
         for label in releases
     }
     generations = sorted({group[0].design.gpu.generation for group in by_gpu.values()})
+    shares: dict[str, dict[str, Any]] = {}
     for generation in generations:
         own = {gpu: group for gpu, group in by_gpu.items() if group[0].design.gpu.generation == generation}
-        above = child(parent, everything)
-        shared = fit([case for group in own.values() for case in group], above, [])
+        above = child(parent, shares.get(FORERUNNER.get(generation, ""), everything))
+        shares[generation] = shared = fit([case for group in own.values() for case in group], above, releases)
         tables["generation"][generation] = plain(shared)
         for gpu, group in own.items():
             above = child(parent, shared)
@@ -155,7 +157,7 @@ def base(name: str) -> Engine:
 
 
 def child(parent: Engine, found: dict[str, Any]) -> Engine:
-    """The parent with the constants of a fit that told no releases apart."""
+    """The parent with the constants of a fit, of its typical release."""
     one = trial_engine(parent, found, [], np.zeros(1, dtype=int))
     return replace(one, **{name: float(getattr(one, name)[0]) for name in RELEASE_SPREAD})
 

@@ -21,8 +21,9 @@ from spaces.formats import FORMATS
 from spaces.workload import Workload
 
 NOISE = {"tpot": 0.05, "ttft": 0.3, "throughput": 0.05}  # log errors below which a residual counts as quadratic
-WEIGHT = {"tpot": 1.0, "ttft": 0.1, "throughput": 0.5}
+WEIGHT = {"tpot": 1.0, "ttft": 0.225, "throughput": 0.5}
 RIDGE = 0.05  # residual of a constant one spread away from its parent
+STEP = 1e-2  # of a constant, in spreads, for slopes
 
 # how far a constant may plausibly lie from its parent: standard deviations (log for factors), and its bounds
 SPREAD = {
@@ -43,7 +44,7 @@ SPREAD = {
     "first_token_s": 1e-2,
 }
 FORMAT_SPREAD = 0.12
-RELEASE_SPREAD = {"release_factor": 0.15, "layer_overhead_s": 5e-6}
+RELEASE_SPREAD = {"release_factor": 0.15, "prefill_factor": 0.12, "layer_overhead_s": 5e-6}
 LEAST = {
     "exchange_overhead_s": 0.0,
     "step_overhead_s": 0.0,
@@ -75,6 +76,11 @@ class Case:
     weight: np.ndarray
     measured: dict[str, np.ndarray]
     kernels_alone: list[list[Seconds]]
+
+    @property
+    def known(self) -> dict[str, np.ndarray]:
+        """Which rows measured what, in the order of `misfit`."""
+        return {name: np.isfinite(self.measured[name]) for name in WEIGHT}
 
     def predicted(self, engine: Engine) -> dict[str, np.ndarray]:
         """tpot, ttft and throughput under trial constants; kernel seconds are priced on the first call only."""
@@ -123,6 +129,15 @@ def parameters(cases: list[Case], parent: Engine, releases: list[str]) -> list[P
     return found
 
 
+def together(wanted: list[Parameter]) -> list[list[int]]:
+    """Parameters that no row shares, so that one trial tells the slopes of all: a release constant over releases."""
+    groups: dict[tuple[str, Any], list[int]] = {}
+    for number, parameter in enumerate(wanted):
+        alone = not parameter.key or parameter.key in FORMATS
+        groups.setdefault((parameter.name, number if alone else ""), []).append(number)
+    return list(groups.values())
+
+
 def _parent(parent: Engine, name: str) -> float:
     value = getattr(parent, name)
     return float(np.median(value)) if name in BY_FORMAT else float(value)
@@ -143,7 +158,8 @@ def constants(parent: Engine, wanted: list[Parameter], values: np.ndarray) -> di
             tables[parameter.name][parameter.key] = result[parameter.name] * float(np.exp(parameter.parent + value))
         elif parameter.key:
             own = releases.setdefault(parameter.key, {})
-            own[parameter.name] = float(np.exp(value)) if parameter.factor else float(result[parameter.name] + value)
+            typical = result.get(parameter.name, 1.0)
+            own[parameter.name] = float(typical * np.exp(value) if parameter.factor else typical + value)
     return {**result, **tables, "releases": releases}
 
 
@@ -165,26 +181,40 @@ def fit(cases: list[Case], parent: Engine, releases: list[str]) -> dict[str, Any
 
     wanted = parameters(cases, parent, releases)
     scale = np.array([p.spread for p in wanted])
+    rows = [np.concatenate([case.release[known] for known in case.known.values()]) for case in cases]
+    release = np.concatenate(rows) if rows else np.zeros(0, dtype=int)
+    groups = together(wanted)
 
     def residuals(unit: np.ndarray) -> np.ndarray:
         found = constants(parent, wanted, unit * scale)
         parts = [misfit(case, case.predicted(trial_engine(parent, found, releases, case.release))) for case in cases]
         return np.concatenate([*parts, RIDGE * unit])
 
-    best = least_squares(
-        residuals, np.zeros(len(wanted)), bounds=(-6, 6), diff_step=1e-3, max_nfev=15, ftol=1e-4, xtol=1e-4
-    )
+    def slopes(unit: np.ndarray) -> np.ndarray:
+        here = residuals(unit)
+        matrix = np.zeros((len(here), len(unit)))
+        for group in groups:
+            trial = unit.copy()
+            trial[group] += STEP
+            slope = (residuals(trial) - here)[: len(release)] / STEP
+            for number in group:
+                own = True if len(group) == 1 else release == releases.index(wanted[number].key)
+                matrix[: len(release), number] = np.where(own, slope, 0.0)
+        matrix[len(release) :] = RIDGE * np.eye(len(unit))
+        return matrix
+
+    best = least_squares(residuals, np.zeros(len(wanted)), slopes, bounds=(-6, 6), max_nfev=15, ftol=1e-4, xtol=1e-4)
     return constants(parent, wanted, best.x * scale)
 
 
 def misfit(case: Case, predicted: dict[str, np.ndarray]) -> np.ndarray:
-    """Weighted residuals whose squares sum to a robust loss of the log ratios: soft-L1, and Cauchy for TTFT."""
+    """Weighted residuals whose squares sum to a robust loss of the log ratios: soft-L1, and Geman-McClure for TTFT."""
     parts = []
     for name, weight in WEIGHT.items():
-        known = np.isfinite(case.measured[name])
+        known = case.known[name]
         ratio = np.log(np.broadcast_to(predicted[name], known.shape)[known] / case.measured[name][known]) / NOISE[name]
-        if name == "ttft":  # Cauchy: a run that warms up or queues out of sight is no evidence at all
-            root = np.sqrt(np.log1p(ratio * ratio)) * np.sign(ratio) * NOISE[name]
+        if name == "ttft":  # bounded: a run that warms up or queues out of sight is no evidence at all
+            root = ratio / np.sqrt(1.0 + ratio * ratio) * NOISE[name]
         else:
             root = np.sqrt(2.0 * (np.sqrt(1.0 + ratio * ratio) - 1.0)) * np.sign(ratio) * NOISE[name]
         parts.append(np.sqrt(weight * case.weight[known]) * root)
