@@ -25,11 +25,11 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import command  # noqa: E402
 from benchmarks.serving_rows import NAMES, Batch, batches, illegal, read_rows, refusals, slots  # noqa: E402
+from cost_model.design import Design  # noqa: E402
 from cost_model.engine import Engine, load_engine  # noqa: E402
 from cost_model.fit.calibrate import locked  # noqa: E402
 from cost_model.fit.engines import RELEASE_SPREAD, Case, fit, trial_engine  # noqa: E402
 from cost_model.kernels.routing import skew_code  # noqa: E402
-from cost_model.layer import Design  # noqa: E402
 from spaces.deployment import FIELDS, unchecked  # noqa: E402
 from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, kv_code, recipe_code  # noqa: E402
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cost_model.constants import Calibration
-from cost_model.layer import Design
+from cost_model.design import Design
 from spaces.formats import FORMATS, KV_FORMATS
 
 EVIDENCE = ("measured", "interpolated", "extrapolated")

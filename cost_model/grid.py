@@ -80,13 +80,19 @@ def _take(value: np.ndarray, index: np.ndarray, single: bool) -> Any:
     return value.take(index, axis=-1) if value.shape[-1] > 1 else value
 
 
-@lru_cache(maxsize=512)
-def _unique(content: bytes, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(distinct columns, where each column lies among them) of a table; searches ask for the same plans again."""
-    table = np.frombuffer(content).reshape(shape)
+def distinct_columns(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(indices of the distinct columns of a table, which of these every column equals)."""
     order = np.lexsort(table)
     new = np.ones(len(order), dtype=bool)
     new[1:] = np.any(table[:, order[1:]] != table[:, order[:-1]], axis=0)
     inverse = np.empty(len(order), dtype=np.intp)
     inverse[order] = np.cumsum(new) - 1
-    return table[:, order[new]], inverse
+    return order[new], inverse
+
+
+@lru_cache(maxsize=512)
+def _unique(content: bytes, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(distinct columns, where each column lies among them) of a table; searches ask for the same plans again."""
+    table = np.frombuffer(content).reshape(shape)
+    first, inverse = distinct_columns(table)
+    return table[:, first], inverse

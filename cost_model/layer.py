@@ -6,70 +6,19 @@ all layers of a kind, before the engine's factors and the cut into pipeline stag
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cost_model import kernels
-from cost_model.accelerator import Accelerator
+from cost_model.design import Design, by_ffn, once_per
 from cost_model.grid import gathered, split_by
-from spaces.architecture import Architecture
 from spaces.formats import FORMATS
 
 BF16 = FORMATS.index("bf16")
-
-
-@dataclass(frozen=True)
-class Design:
-    """The design side of a pass: a batch, its formats, and the GPU and engine it runs on.
-
-    The batch is all GQA or all MLA, all windowed or none; dense and MoE designs mix in the product layout only.
-    """
-
-    architecture: Architecture
-    attention_format: Any
-    ffn_format: Any
-    kv_format: Any
-    gpu: Accelerator
-    skew: Any
-    product: bool  # (A, 1) designs against (P,) plans: kernels are evaluated on unique keys
-
-    @cached_property
-    def moe(self) -> np.ndarray:
-        """Mask over designs."""
-        return np.ravel(self.architecture.is_moe)
-
-    @cached_property
-    def dense_and_moe(self) -> tuple[Design, Design]:
-        """The designs of either kind."""
-        return self._take(~self.moe), self._take(self.moe)
-
-    def _take(self, rows: np.ndarray) -> Design:
-        def take(value: Any) -> Any:
-            return value[rows] if np.ndim(value) == 2 else value
-
-        formats = take(self.attention_format), take(self.ffn_format), take(self.kv_format)
-        return Design(self.architecture.map(take), *formats, self.gpu, take(self.skew), self.product)
-
-
-def by_ffn(design: Design, dense: Callable[..., Any], moe: Callable[..., Any], *keys: Any) -> Any:
-    """dense(design, *keys) of the dense designs of a batch and moe(design, *keys) of the others."""
-    if np.all(design.moe):
-        return moe(design, *keys)
-    if not np.any(design.moe):
-        return dense(design, *keys)
-
-    def rows(mask: np.ndarray) -> list[Any]:  # keys that memory sets differ between designs
-        return [key[mask] if np.ndim(key) == 2 else key for key in keys]
-
-    first, second = design.dense_and_moe
-    values = dense(first, *rows(~design.moe)), moe(second, *rows(design.moe))
-    out = np.empty((len(design.moe), *np.broadcast_shapes(*(np.shape(value)[1:] for value in values))))
-    out[~design.moe], out[design.moe] = values
-    return out
+LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+HEADS = ("heads", "kv_heads", "head_dim", *LATENT)
 
 
 def attention_side(design: Design, tp: Any, kvp: Any, tokens: Any, sampled: Any) -> tuple[Any, ...]:
@@ -81,12 +30,11 @@ def attention_side(design: Design, tp: Any, kvp: Any, tokens: Any, sampled: Any)
         (attention linears, all-reduces after attention, LM head and sampling, small operations, and the part of an MoE
         model's FFN that is not routed): seconds.
     """
-    a, gpu = design.architecture, design.gpu
+    a = design.architecture
     layers = np.asarray(a.layers)
     linears = (mla_linears if np.any(a.is_mla) else gqa_linears)(design, tp, kvp, tokens)
     ranks = tp * kvp
-    message = 2.0 * tokens * a.hidden
-    reduce = kernels.all_reduce(gpu, message, ranks, launch=gpu.engine.all_reduce_launch) if np.any(ranks > 1) else 0.0
+    reduce = hidden_all_reduce(design, ranks, tokens) if np.any(ranks > 1) else 0.0
     # a parallel block sums attention and FFN before its one all-reduce, which `feed_forward` counts
     count = np.where(a.parallel_block, 0, layers) if np.any(a.parallel_block) else layers
     return (
@@ -98,11 +46,18 @@ def attention_side(design: Design, tp: Any, kvp: Any, tokens: Any, sampled: Any)
     )
 
 
+@once_per("hidden")
+def hidden_all_reduce(design: Design, ranks: Any, tokens: Any) -> Any:
+    message = 2.0 * np.asarray(tokens) * design.architecture.hidden
+    return kernels.all_reduce(design.gpu, message, ranks, launch=design.gpu.engine.all_reduce_launch)
+
+
 def linear(design: Design, tokens: Any, n: Any, k: Any, code: Any) -> Any:
     """A GEMM whose activations the engine may quantise inside the kernel before it (`fused_quantisation`)."""
     return kernels.gemm(design.gpu, tokens, n, k, code, quantise_activations=~design.gpu.engine.fused[code])
 
 
+@once_per("hidden", "heads", "kv_heads", "head_dim", "attention_format")
 def gqa_linears(design: Design, tp: Any, kvp: Any, tokens: Any) -> Any:
     """QKV and output projections; every rank holds at least one KV head, and Helix ranks all hold QKV."""
     a, code = design.architecture, design.attention_format
@@ -113,6 +68,7 @@ def gqa_linears(design: Design, tp: Any, kvp: Any, tokens: Any) -> Any:
     )
 
 
+@once_per("hidden", "heads", *LATENT, "attention_format")
 def mla_linears(design: Design, tp: Any, kvp: Any, tokens: Any) -> Any:
     """Down-projections (whole on every rank), query up-projection, output projection."""
     a, code = design.architecture, design.attention_format
@@ -144,46 +100,49 @@ def mla_expanded(design: Design, tp: Any, tokens: Any) -> tuple[Any]:
 
 def decode_core(design: Design, tp: Any, kvp: Any, batch: Any, queries: Any, context: Any) -> tuple[Any]:
     """Attention of decoding sequences against their cache, over windowed and full layers."""
-    a, gpu, kv = design.architecture, design.gpu, design.kv_format
-    heads, local = np.asarray(a.heads) / tp, np.ceil(context / kvp)
-    if np.any(a.is_mla):
-        dims = (a.kv_lora_rank, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim)
-        one = kernels.mla_decode(gpu, batch, local, heads, *dims, kv_format=kv, queries=queries)
-        return (np.asarray(a.layers) * one,)
-    kv_heads = np.maximum(np.ceil(np.asarray(a.kv_heads) / tp), 1.0)
-
-    def core(window: Any) -> Any:
-        return kernels.attention_decode(
-            gpu, batch, local, heads, kv_heads, a.head_dim, kv_format=kv, window=window, queries=queries
-        )
-
-    return (_over_windows(a, core),)
+    return (_over_windows(design, partial(_decode_layer, design, tp, np.ceil(context / kvp), batch, queries)),)
 
 
-def prefill_core(design: Design, tp: Any, prompts: Any, tokens: Any, past: Any) -> tuple[Any]:
-    """Attention of `tokens` prompt tokens in each of `prompts` prompts, after `past` cached ones."""
+@once_per(*HEADS, "window", "kv_format")
+def _decode_layer(design: Design, tp: Any, context: Any, batch: Any, queries: Any, windowed: bool) -> Any:
     a, gpu, kv = design.architecture, design.gpu, design.kv_format
     heads = np.asarray(a.heads) / tp
     if np.any(a.is_mla):
         dims = (a.kv_lora_rank, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim)
-        one = kernels.mla_prefill(gpu, prompts, tokens, heads, *dims, kv_format=kv, past=past)
-        return (np.asarray(a.layers) * one,)
-    kv_heads = np.maximum(np.ceil(np.asarray(a.kv_heads) / tp), 1.0)
-
-    def core(window: Any) -> Any:
-        return kernels.attention_prefill(
-            gpu, prompts, tokens, heads, kv_heads, a.head_dim, kv_format=kv, window=window, past=past
-        )
-
-    return (_over_windows(a, core),)
+        return kernels.mla_decode(gpu, batch, context, heads, *dims, kv_format=kv, queries=queries)
+    kv_heads, window = np.maximum(np.ceil(np.asarray(a.kv_heads) / tp), 1.0), a.window if windowed else 0
+    return kernels.attention_decode(
+        gpu, batch, context, heads, kv_heads, a.head_dim, kv_format=kv, window=window, queries=queries
+    )
 
 
-def _over_windows(a: Architecture, core: Any) -> Any:
-    """core(window) summed over the layers that attend to everything and those that see a window."""
+def prefill_core(design: Design, tp: Any, prompts: Any, tokens: Any, past: Any) -> tuple[Any]:
+    """Attention of `tokens` prompt tokens in each of `prompts` prompts, after `past` cached ones."""
+    return (_over_windows(design, partial(_prefill_layer, design, tp, prompts, tokens, past)),)
+
+
+@once_per(*HEADS, "window", "kv_format")
+def _prefill_layer(design: Design, tp: Any, prompts: Any, tokens: Any, past: Any, windowed: bool) -> Any:
+    a, gpu, kv = design.architecture, design.gpu, design.kv_format
+    heads = np.asarray(a.heads) / tp
+    if np.any(a.is_mla):
+        dims = (a.kv_lora_rank, a.qk_rope_head_dim, a.qk_nope_head_dim, a.v_head_dim)
+        return kernels.mla_prefill(gpu, prompts, tokens, heads, *dims, kv_format=kv, past=past)
+    kv_heads, window = np.maximum(np.ceil(np.asarray(a.kv_heads) / tp), 1.0), a.window if windowed else 0
+    return kernels.attention_prefill(
+        gpu, prompts, tokens, heads, kv_heads, a.head_dim, kv_format=kv, window=window, past=past
+    )
+
+
+def _over_windows(design: Design, core: Any) -> Any:
+    """core(windowed) summed over the layers that attend to everything and those that see a window."""
+    a = design.architecture
+    if not np.any(a.is_windowed):
+        return np.asarray(a.layers) * core(False)
     windowed = a.windowed_layers
     full = np.asarray(a.layers) - windowed
-    total = full * core(0) if np.any(full > 0) else 0.0
-    return total + windowed * core(a.window) if np.any(windowed > 0) else total
+    total = full * core(False) if np.any(full > 0) else 0.0
+    return total + windowed * core(True) if np.any(windowed > 0) else total
 
 
 def feed_forward(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> tuple[Any]:
@@ -199,20 +158,30 @@ def _dense_layers(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any,
     a = design.architecture
 
     def seconds(tp: Any, tokens: Any) -> tuple[Any]:
-        return (np.asarray(a.layers) * dense_ffn(design, a.ffn, tp, tokens),)
+        return (np.asarray(a.layers) * _dense_layer(design, tp, tokens),)
 
     ((every,),) = gathered(seconds, design.product, (ffn_tp, tokens))  # fewer keys than experts need
     return every
 
 
+@once_per("hidden", "ffn", "ffn_matrices", "ffn_format")
+def _dense_layer(design: Design, tp: Any, tokens: Any) -> Any:
+    return dense_ffn(design, design.architecture.ffn, tp, tokens)
+
+
 def _routed_experts(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> Any:
+    return design.architecture.moe_layers * _routed_layer(design, ffn_tp, ep, spare, tokens, exchanged)
+
+
+@once_per("hidden", "experts", "top_k", "expert_ffn", "ffn_matrices", "ffn_format", "skew")
+def _routed_layer(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> Any:
     a, gpu = design.architecture, design.gpu
     # an all-to-all brings a rank only tokens that picked one of its experts; kernels were measured with all at hand,
     # and engines since spare the others' work (TensorRT-LLM tech blog 8, "MoE auxiliary kernels")
     missed = np.where(exchanged, 1.0 - 1.0 / ep, 0.0) ** np.asarray(a.top_k)
     # spare replicas go to the hottest experts, which evens the ranks out (EPLB)
     skew = design.skew if not np.any(spare > 0) else np.where(spare > 0, 0, design.skew)
-    routed = kernels.experts(
+    return kernels.experts(
         gpu,
         tokens,
         a.hidden,
@@ -227,7 +196,6 @@ def _routed_experts(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: An
         served=True,
         present=tokens * (1.0 - missed),
     )
-    return a.moe_layers * routed
 
 
 def unrouted_ffn(design: Design, group: Any, tokens: Any) -> Any:
@@ -262,8 +230,7 @@ def ffn_wire(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> tuple
 def _ffn_reduce(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
     if not np.any(group > 1):
         return 0.0 * tokens
-    message = 2.0 * np.asarray(tokens) * design.architecture.hidden
-    return kernels.all_reduce(design.gpu, message, group, launch=design.gpu.engine.all_reduce_launch)
+    return hidden_all_reduce(design, group, tokens)
 
 
 def _token_exchange(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
@@ -272,14 +239,14 @@ def _token_exchange(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -
 
 
 def _gather_and_scatter(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
-    gpu, hidden = design.gpu, design.architecture.hidden
-
-    def seconds(ranks: Any, tokens: Any) -> tuple[Any]:
-        size = 2.0 * tokens * hidden
-        return (kernels.all_gather(gpu, size, ranks) + kernels.reduce_scatter(gpu, size, ranks),)
-
-    ((both,),) = gathered(seconds, design.product, (group * dp, tokens * dp))
+    ((both,),) = gathered(lambda *keys: (_gather_scatter(design, *keys),), design.product, (group * dp, tokens * dp))
     return both
+
+
+@once_per("hidden")
+def _gather_scatter(design: Design, ranks: Any, tokens: Any) -> Any:
+    gpu, size = design.gpu, 2.0 * tokens * design.architecture.hidden
+    return kernels.all_gather(gpu, size, ranks) + kernels.reduce_scatter(gpu, size, ranks)
 
 
 def _cheaper_exchange(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
@@ -325,6 +292,7 @@ def stage_sends(design: Design, pp: Any, across: Any, tokens: Any) -> tuple[Any]
     return ((pp - 1.0) * send,)
 
 
+@once_per("hidden", "vocab")
 def lm_head(design: Design, tp: Any, rows: Any) -> Any:
     """The bf16 vocabulary projection, the gathering of its shards, and the sampler's reads of the logits."""
     a, gpu = design.architecture, design.gpu

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from cost_model.accelerator import Accelerator
+from cost_model.design import Design
 from cost_model.evidence import EVIDENCE, error_and_evidence
 from cost_model.grid import gathered, is_product
 from cost_model.kernels.routing import skew_code
-from cost_model.layer import Design
 from cost_model.memory import SHARDING, memory
 from cost_model.regime import REGIMES, regime_code
 from cost_model.steady import steady_state

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_model.layer import Design
+from cost_model.design import Design
 from spaces.deployment import Deployment
 from spaces.formats import WEIGHT_BYTES
 

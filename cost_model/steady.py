@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cost_model import kernels, serving
-from cost_model.layer import Design
+from cost_model.design import Design
 from cost_model.memory import kv_bytes_per_sequence_gpu, prefill_chunk
 from cost_model.step import COMPONENTS, Forward, Seconds, Tokens, forward
 from spaces.deployment import FIELDS, Deployment, unchecked

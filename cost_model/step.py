@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from cost_model import kernels, layer
+from cost_model.design import Design
 from cost_model.grid import gathered
-from cost_model.layer import Design
 from spaces.deployment import Deployment
 
 COMPONENTS = ("attention_linear", "attention_core", "ffn", "communication", "head", "overhead")

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from cost_model.design import Design
 from cost_model.engine import BY_FORMAT, Engine
-from cost_model.layer import Design
 from cost_model.steady import steady_state
 from cost_model.step import Seconds, Tokens, charged, kernel_seconds
 from spaces.deployment import Deployment
