@@ -203,6 +203,8 @@ def read_measured(path: str | Path) -> pd.DataFrame:
     Raises:
         ValueError: unreadable, a column is missing, or a rate that is not a positive number.
     """
+    if not Path(path).is_file():
+        raise ValueError(f"{path}: not a readable CSV file: no such file")
     try:
         rows = pd.read_csv(path)
     except (OSError, ValueError) as error:

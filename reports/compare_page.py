@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pandas as pd
 
 from reports.blocks import gain_cell
 from reports.compare import SERVING, compare
-from reports.figures import ORANGE
+from reports.figures import INK, SYMBOLS
 from reports.html import Safe, join, script_json, table, tag
 from reports.page import plotly_script
 from reports.words import finite, number, percent
@@ -153,7 +154,7 @@ def _throughput_section(result: dict[str, Any]) -> Safe:
 
 def _chart_section(result: dict[str, Any]) -> Safe:
     note = (
-        "One curve per run and recipe; dashed: the reference's own."
+        "One colour per run, one marker per recipe; dashed: the reference's own."
         if result["hypervolumes"]
         else "Workloads or limits differ: the curves share axes, not a task. No hypervolume is given."
     )
@@ -172,9 +173,11 @@ def _chart(runs: Sequence[Any], names: list[str], measured: pd.DataFrame | None)
     traces: list[dict[str, Any]] = []
     for number_, (run, name) in enumerate(zip(runs, names, strict=True)):
         colour = _COLOURS[number_ % len(_COLOURS)]
+        symbols = dict(zip(sorted(run.designs["recipe"].unique()), cycle(SYMBOLS), strict=False))
         for (recipe, gpu, workload), part in run.frontier.groupby(["recipe", "gpu", "workload"]):
             where = f", {gpu}, {workload}" if len(run.meta["cells"]) > 1 else ""
-            traces.append(_line(part, f"{name}, {recipe}{where}", {"color": colour, "width": 2.5}))
+            line = {"color": colour, "width": 2.5}
+            traces.append(_line(part, f"{name}, {recipe}{where}", line, symbols.get(recipe, "circle")))
         for (recipe, kv, _, _), part in run.reference[run.reference["within_ttft"]].groupby(
             ["recipe", "kv_format", "gpu", "workload"]
         ):
@@ -183,6 +186,7 @@ def _chart(runs: Sequence[Any], names: list[str], measured: pd.DataFrame | None)
                     part,
                     f"{run.reference_name} in {name}, {recipe}, KV {kv}",
                     {"color": colour, "width": 1.5, "dash": "6px,4px"},
+                    symbols.get(recipe, "circle"),
                     visible="legendonly" if recipe != sorted(run.designs["recipe"])[-1] else True,
                 )
             )
@@ -195,7 +199,7 @@ def _chart(runs: Sequence[Any], names: list[str], measured: pd.DataFrame | None)
                 "x": [finite(v) for v in measured[SERVING[0]]],
                 "y": [finite(v) for v in measured[SERVING[1]]],
                 "text": [str(v).replace("<", "&lt;") for v in measured["label"]],
-                "marker": {"symbol": "x", "size": 9, "color": ORANGE},
+                "marker": {"symbol": "star", "size": 11, "color": INK},
             }
         )
     layout = {
@@ -209,7 +213,7 @@ def _chart(runs: Sequence[Any], names: list[str], measured: pd.DataFrame | None)
     return {"traces": traces, "layout": layout}
 
 
-def _line(points: pd.DataFrame, name: str, line: dict[str, Any], visible: Any = True) -> dict[str, Any]:
+def _line(points: pd.DataFrame, name: str, line: dict[str, Any], symbol: str, visible: Any = True) -> dict[str, Any]:
     ordered = points.sort_values(SERVING[0])
     return {
         "type": "scatter",
@@ -218,6 +222,6 @@ def _line(points: pd.DataFrame, name: str, line: dict[str, Any], visible: Any = 
         "x": [finite(v) for v in ordered[SERVING[0]]],
         "y": [finite(v) for v in ordered[SERVING[1]]],
         "line": line,
-        "marker": {"size": 6},
+        "marker": {"size": 7, "symbol": symbol},
         "visible": visible,
     }

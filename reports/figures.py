@@ -17,7 +17,7 @@ from search.frontier import Objective, loss_values, nondominated
 from search.objective import OBJECTIVES
 
 ORANGE, INK, GREY = "#D55E00", "#1a2230", "#8d97a6"
-SYMBOLS = ("square", "diamond", "triangle-up", "x")
+SYMBOLS = ("square", "diamond", "triangle-up", "circle", "x")
 OTHERS = ("#009E73", "#CC79A7", "#7A5195", "#56B4E9", "#6B7280")
 AXES = {
     "tokens_per_s_per_user": "tokens/s/user",

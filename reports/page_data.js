@@ -58,9 +58,17 @@ const QUANTITIES = {
 };
 const available = (q) => N > 0 && QUANTITIES[q].value(0) !== null;
 
+// the plans that most points have, by name; the others together
+const PLAN_WORDS = (() => {
+  const counts = new Map();
+  for (let i = 0; i < N; i++) counts.set(P.plan[i], (counts.get(P.plan[i]) || 0) + 1);
+  const common = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a)).slice(0, 7);
+  return (i) => (common.includes(P.plan[i]) ? planText(i) : "other plans");
+})();
 const fieldOf = (name) => (i) => designOf(i).fields[name];
 const COLOUR_BY = {
   none: null,
+  plan: { name: "plan", value: PLAN_WORDS, words: true },
   recipe: { name: "recipe", value: (i) => designOf(i).recipe, words: true },
   kv_format: { name: "KV format", value: (i) => designOf(i).kv_format, words: true },
   regime: { name: "bound by", value: (i) => D.regimes[P.regime[i]].split(":")[0], words: true },
@@ -72,8 +80,14 @@ const COLOUR_BY = {
   ffn_tp: { name: "FFN TP", value: PLAN.ffn_tp },
   ep: { name: "EP", value: PLAN.ep },
   pp: { name: "PP", value: PLAN.pp },
-  shape_loss: { name: "predicted loss of the shape", value: (i) => designOf(i).shape_loss },
 };
+// every quantity but the two that are drawn anyway
+for (const [name, q] of Object.entries(QUANTITIES))
+  if (!["tokens_per_s_per_user", "tokens_per_s_per_gpu"].includes(name) && available(name))
+    COLOUR_BY[name] = { name: q.name, value: q.value };
+for (const name of D.plan_fields)
+  if (!(name in COLOUR_BY) && new Set(D.plans.map((row) => row[D.plan_fields.indexOf(name)])).size > 1)
+    COLOUR_BY[name] = { name: name.replace(/_/g, " "), value: PLAN[name] };
 for (const name of Object.keys(D.labels)) {
   const values = new Set(D.designs.map((d) => d.fields[name]));
   if (values.size > 1) COLOUR_BY[`field:${name}`] = { name: D.labels[name], value: fieldOf(name) };

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from cost_model.counts import parameters as counted
 from reports.accuracy import published_accuracy, serving_accuracy
 from reports.blocks import block, section
@@ -55,14 +57,13 @@ def serving_block(gpu: str, engine: str, classes: set[str]) -> Safe:
     exact = [c for c in here if c["model_class"] in classes]
     missing = classes - {c["model_class"] for c in exact}
     near = [c for c in here if c not in exact] if missing else []
-    if missing and not near:
-        near = [c for c in cells if c["engine"] == engine and c["model_class"] in missing]
+    near += [c for c in cells if c["engine"] == engine and c["model_class"] in missing]
     heads = ["deployments", "rows", "TPOT, median", "90 %", "TTFT", "tokens/s/GPU", "rank"]
     rows = [_serving_row(c, gpu, engine) for c in [*exact, *near]]
     rows.append(_serving_row({**overall, "model_class": "all measured deployments"}, gpu, engine))
     caution = (
-        f"No {listed(sorted(missing))} deployment was measured on {gpu} with {engine}: for it these figures are "
-        f"extrapolated{', the nearest are shown' if near else ''}."
+        f"No {listed(sorted(missing))} deployment was measured on {gpu} with {engine}: predictions there are "
+        f"extrapolated{'; the nearest that were measured are shown' if near else ''}."
         if missing
         else None
     )
@@ -99,7 +100,9 @@ def _kernel_block(gpu: Any, run: Any) -> Safe:
     rows = calibration_rows(gpu)
     measured = [r for r in rows if r.get("evidence") == "measured" and "median_error" in r]
     used = [r for r in measured if _used(r, run)]
-    others = [r for r in measured if not _used(r, run)]
+    many = [r for r in used if r["operation"] == "all_to_all"]  # one per backend, phase and format: folded into one
+    shown = [r for r in used if r not in many] + ([_together(many)] if many else [])
+    others = many + [r for r in measured if r not in used]
     borrowed = [r for r in rows if r.get("evidence") != "measured" and _used(r, run)]
     names = sorted({f"{r['operation'].replace('_', ' ')} ({r['key']})" for r in borrowed})
     caution = gpu.provenance.get("caution") if isinstance(gpu.provenance, dict) else None
@@ -111,14 +114,21 @@ def _kernel_block(gpu: Any, run: Any) -> Safe:
     return block(
         f"Kernels on {gpu.name}",
         f"Error of each kernel on measured shapes kept out of its fit, {gpu.engine.name} on {gpu.name}.",
-        _error_table(used, gpu.name)
-        if used
+        _error_table(shown, gpu.name)
+        if shown
         else tag("p", "No kernel of this run was measured on this GPU under this engine.", class_="warn"),
         *(tag("p", note, class_="after") for note in notes if note),
         tag("details", tag("summary", "Other kernels"), _error_table(others, f"{gpu.name}, others"))
         if others
         else None,
     )
+
+
+def _together(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Kernels of one operation as one row: the median kernel's errors, all their rows."""
+    middle = {name: float(np.median([row[name] for row in rows])) for name in ("median_error", "p90_error")}
+    count_ = sum(row["rows"] for row in rows)
+    return {"operation": rows[0]["operation"], "key": f"{len(rows)} kinds, the median one", "rows": count_, **middle}
 
 
 def _used(row: dict[str, Any], run: Any) -> bool:

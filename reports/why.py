@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -220,24 +220,3 @@ def unlimited_ttft(objective: ServingObjective) -> ServingObjective:
     other = copy.copy(objective)
     other.limits = replace(objective.limits, max_ttft_s=np.inf, min_tokens_per_s_per_user=0.0)
     return other
-
-
-def longer_context(
-    objective: ServingObjective, design: Architecture, recipe: int, kv: int, target: float, cell: Cell | None = None
-) -> float | None:
-    """By what factor prompts may grow until the design serves only what the reference serves; None if it never does."""
-    where = objective.cells[0] if cell is None else cell
-    base = serve(objective, [objective.space.reference], recipe, kv, where, targets=[target]).log_throughput[0, 0]
-    if np.isnan(base):
-        return None
-    best = None
-    for factor in _FACTORS:
-        longer = with_workload(where, isl=int(where.workload.isl * factor), cached=int(where.workload.cached * factor))
-        value = serve(objective, [design], recipe, kv, longer, targets=[target]).log_throughput[0, 0]
-        if np.isnan(value) or value < base:
-            break
-        best = factor
-    return best
-
-
-_FACTORS: Sequence[float] = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)

@@ -8,12 +8,12 @@ import numpy as np
 
 from reports import why
 from reports.blocks import block, gain_cell, section
+from reports.buys import bought, bought_block
 from reports.html import Safe, join, table, tag
 from reports.importance import importance
 from reports.lead import Lead, architecture_of
 from reports.trust import within_error
 from reports.words import SOLVED, count, label, nats, number, percent, shape
-from spaces.architecture import Architecture
 from spaces.formats import KV_FORMATS, RECIPES
 
 
@@ -25,6 +25,7 @@ def why_section(run: Any, found: Lead) -> Safe | None:
     design = architecture_of(row)
     codes = RECIPES.index(row["recipe"]), KV_FORMATS.index(row["kv_format"])
     blocks = [
+        bought_block(run, found, bought(objective, design, *codes)),
         ablation_block(run, found),
         importance_block(run),
         tolerance_block(run, found, why.by_tolerance(run, row["recipe"], row["kv_format"])),
@@ -40,7 +41,6 @@ def why_section(run: Any, found: Lead) -> Safe | None:
         f"What the gain of {shape(row)} ({row['recipe']}, KV {row['kv_format']}) is made of. Everything "
         "here is priced again under the study's own limits.",
         tag("div", join(b for b in blocks if b is not None), class_="grid2"),
-        context_note(run, found, design, codes),
     )
 
 
@@ -236,24 +236,4 @@ def quadrant_block(run: Any, reference: list[why.Quadrant], design: list[why.Qua
             numeric=[3],
         ),
         class_="block full",
-    )
-
-
-def context_note(run: Any, found: Lead, design: Architecture, codes: tuple[int, int]) -> Safe | None:
-    """What the gain buys in context at the same service."""
-    targets = [float(t) for t in run.meta["interactivity_targets"]]
-    gains = [-1.0 if g is None else g for g in found.chosen_gains]
-    at = int(np.argmax(gains))
-    if gains[at] <= 0:
-        return None
-    factor = why.longer_context(run.objective, design, *codes, targets[at])
-    if factor is None or factor <= 1:
-        return None
-    cell = run.objective.cells[0]
-    new, old = int(cell.workload.isl * factor), int(cell.workload.isl)
-    return tag(
-        "p",
-        f"Spent on context instead: at {targets[at]:g} tokens/s/user the design serves prompts of "
-        f"{count(new)} tokens at the throughput that the reference gives with {count(old)}.",
-        class_="after",
     )

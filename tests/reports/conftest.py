@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,40 @@ def report(small_run) -> Path:
 @pytest.fixture
 def hostile() -> str:
     return HOSTILE
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Headless Chromium; skips with what is missing."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (the test extra)")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("needs a Chromium on the PATH (apt-get install chromium)")
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def open_page(browser):
+    """Opens a file offline and keeps everything it complains about; waits until its plot is drawn."""
+
+    def opened(path: Path, ready: str = "html[data-ready]"):
+        page = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True).new_page()
+        page.complaints = []
+        page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: page.complaints.append(f"dialog: {dialog.message}") or dialog.dismiss())
+        local = ("file:", "data:", "blob:")
+        page.on("request", lambda r: None if r.url.startswith(local) else page.complaints.append(r.url))
+        page.goto(path.resolve().as_uri())
+        page.wait_for_selector(ready, state="attached")
+        return page
+
+    return opened
+
+
+@pytest.fixture(scope="module")
+def opened(open_page, report):
+    return open_page(report)

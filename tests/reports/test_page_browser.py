@@ -2,40 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (the test extra)")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium on the PATH (apt-get install chromium)")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield launched
-        launched.close()
-
-
-@pytest.fixture(scope="module")
-def opened(browser, report):
-    """The page, offline, with everything it complained about."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True)
-    page = context.new_page()
-    page.complaints = []
-    page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("dialog", lambda dialog: page.complaints.append(f"dialog: {dialog.message}") or dialog.dismiss())
-    page.on(
-        "request",
-        lambda r: page.complaints.append(r.url) if not r.url.startswith(("file:", "data:", "blob:")) else None,
-    )
-    page.goto(report.as_uri())
-    page.wait_for_selector("html[data-ready]", state="attached")
-    return page
 
 
 def rows(page) -> list[str]:
