@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,6 +82,7 @@ Run.figure = figure  # type: ignore[attr-defined]  # run.figure(x, y, colour): p
 def main() -> None:
     """Run the command line; bad input ends with one message on standard error and exit code 2."""
     try:
+        refuse_unusable(sys.argv)
         app()
     except BrokenPipeError:  # the reader of a pipe had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -89,6 +91,21 @@ def main() -> None:
         text = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in str(error))  # no terminal codes
         print(f"error: {text}", file=sys.stderr)
         sys.exit(2)
+
+
+def refuse_unusable(words: list[str]) -> None:
+    """Refuse arguments that no command can mean: empty ones, such as an unset variable of a script, and broken text.
+
+    Raises:
+        ValueError: naming the argument, and the option before it.
+    """
+    for before, word in pairwise(words):
+        option, equals, value = word.partition("=")
+        if not word or (equals and not value and option.startswith("--")):
+            where = option or (before if before.startswith("-") else "an argument")
+            raise ValueError(f"{where} is empty; leave it out, or give it a value")
+        if not word.isascii() and word.encode("utf-8", "replace").decode("utf-8") != word:
+            raise ValueError(f"argument {word!r}: must be UTF-8 text")
 
 
 @app.command("run")

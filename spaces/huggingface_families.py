@@ -192,6 +192,10 @@ def _falcon(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _latent(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
+    return {"kv_lora_rank": fields.integer("kv_lora_rank", least=1)}  # 0 would stand for another kind of attention
+
+
 def _gptj(fields: Fields, values: dict[str, Any]) -> dict[str, Any]:
     return {"kv_heads": values["heads"], "ffn": fields.integer("n_inner", 4 * values["hidden"])}  # the class's own rule
 
@@ -227,7 +231,7 @@ _DEEPSEEK = Family(
     "DeepSeek",
     _DENSE | _BIAS | _MLA | _FINE_EXPERTS,
     expect={"moe_layer_freq": (1,)},
-    layouts=(_first_dense,),
+    layouts=(_latent, _first_dense),
     unused=("num_key_value_heads", "head_dim"),
 )
 _GEMMA3 = Family(

@@ -133,6 +133,8 @@ class RunDirectory:
         return self.write_bytes(f"{name}.npz", buffer.getvalue())
 
     def read_text(self, name: str) -> str:
+        if not (self.path / name).is_file():  # a device or a pipe may never end
+            raise ValueError(f"{self.path / name}: cannot be read: no such file")
         try:
             return (self.path / name).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:

@@ -12,6 +12,7 @@ import tomli_w
 from cost_model import accelerator, engine
 
 ZOO = Path(__file__).parents[1] / "zoo"
+DEEPSEEK = json.loads((ZOO / "deepseek-ai--DeepSeek-V3_config.json").read_text())
 LLAMA = json.loads((ZOO / "meta-llama--Meta-Llama-3.1-8B_config.json").read_text())
 GPU = tomllib.loads(accelerator.accelerator_path("h200-sxm").read_text())
 ENGINE = tomllib.loads((Path(engine.__file__).parent / "engines" / "ideal.toml").read_text())
@@ -86,6 +87,10 @@ FILES: dict[str, tuple[bytes, str]] = {  # content, and what is said of it
     "kv-more.json": (config(num_key_value_heads=64), "kv_heads = 64: must divide heads = 32"),
     "hidden.json": (config(hidden_size=10**30), "hidden = 1000000000000000000000000000000: a whole number"),
     "vocab.json": (config(vocab_size=0), "vocab = 0: must be at least 1"),
+    "latent.json": (
+        json.dumps(changed(DEEPSEEK, kv_lora_rank=0)).encode(),
+        "kv_lora_rank = 0: must be at least 1",
+    ),
     "head-dim.json": (config(head_dim=0), "head_dim = 0: must be at least 1"),
     "ffn.json": (config(intermediate_size=-1), "intermediate_size = -1: must be at least 0"),
     "type.json": (config(model_type="mamba<script>"), "model_type = 'mamba<script>': not supported; supported: llama"),
@@ -290,6 +295,9 @@ def make(folder: Path) -> None:
     (folder / "loop").symlink_to(folder / "loop")
     (folder / "loop.json").symlink_to(folder / "loop.json")
     (folder / "loop.toml").symlink_to(folder / "loop.toml")
+    (folder / "endless").mkdir()
+    for name in ("zero.json", "zero.toml", "zero.csv", "endless/gemm.csv"):
+        (folder / name).symlink_to("/dev/zero")  # reading it would never end
     (folder / "directory.json").mkdir()
     (folder / "directory.toml").mkdir()
     (folder / "small.toml").write_text(STUDY)

@@ -60,6 +60,9 @@ run 8b-h200 --out file/sub                    | --out file/sub: cannot be made: 
 run 8b-h200 --out dangling                    | --out dangling: cannot be made: File exists
 run 8b-h200 --out loop                        | --out loop: cannot be made: File exists
 run 8b-h200 --out LONG                        | cannot be made: File name too long
+run 8b-h200 --out ''                          | --out is empty; leave it out, or give it a value
+run 8b-h200 --out=                            | --out is empty; leave it out, or give it a value
+run zero.toml                                 | zero.toml: no such study file
 run 8b-h200 --resume                          | --resume: name the run directory with --out
 run 8b-h200 --resume --out full               | full: not a run directory (no study.toml in it)
 run 8b-h200 --resume --out nowhere            | nowhere: not a run directory
@@ -97,6 +100,7 @@ report nowhere                                | nowhere: not a run directory (no
 report file                                   | file: not a run directory
 report full                                   | full: not a run directory
 show nowhere                                  | nowhere: not a run directory
+show ''                                       | an argument is empty
 show done --design nope                       | 'nope': no such design or point in done; designs:
 show done --design <b>                        | '<b>': no such design or point
 export done --out e1                          | give at least one of --design ID, --at TOKENS_PER_S_PER_USER, --knee
@@ -121,6 +125,7 @@ compare done nowhere --out c1                 | nowhere: not a run directory
 compare done done --out file                  | --out file: cannot be made: File exists
 compare done done --out file/x                | --out file/x: cannot be made: Not a directory
 compare done done --out c1 --measured nowhere.csv | nowhere.csv: not a readable CSV file
+compare done done --out c1 --measured zero.csv | zero.csv: not a readable CSV file: no such file
 compare done done --out c1 --measured full    | full: not a readable CSV file
 predict                                       | Missing argument 'model'
 predict M                                     | Missing option '--gpu'
@@ -146,6 +151,9 @@ predict M GPU --engine tgi                    | unknown engine 'tgi'; valid: ide
 predict M GPU --engine nowhere.toml           | unknown engine 'nowhere.toml'; valid: ideal
 predict M GPU --engine :1                     | unknown engine ''; valid: ideal
 predict M GPU --recipe fp9                    | unknown recipe 'fp9'; valid: bf16, fp8
+predict M GPU --recipe ''                     | --recipe is empty
+predict zero.json GPU                         | zero.json: no such file
+predict M --gpu zero.toml --isl 1 --osl 1     | unknown GPU 'zero.toml'
 predict M GPU --kv int8                       | unknown KV format 'int8'; valid: bf16, fp8, nvfp4
 predict M GPU --tp 0                          | Invalid value for '--tp'
 predict M GPU --tp -1                         | Invalid value for '--tp'
@@ -195,6 +203,7 @@ calibrate                                     | Missing argument 'data'
 calibrate nowhere --base h200-sxm --out a.toml | nowhere: holds none of allreduce.csv
 calibrate csv-text --base h300 --out a.toml   | unknown GPU 'h300'; valid: a100-sxm
 calibrate csv-text --base h200-sxm --out a.json | --out a.json: must end in .toml
+calibrate endless --base h200-sxm --out a.toml | endless: holds none of allreduce.csv
 calibrate csv-text --base h200-sxm            | Missing option '--out'
 calibrate csv-shape --base gpu-nan.toml --out a.toml | memory_bytes_per_s = nan
 measure                                       | Missing option '--out'
@@ -318,6 +327,21 @@ def test_a_damaged_run(capsys, folder, tmp_path, file, change, line, said):
     study = f"8b-h200 {SMALL} --sampler random --trials 32"
     assert_refused(capsys, line.replace("RUN", str(run)).replace("STUDY", study), said)
     assert {name: (run / name).read_bytes() for name in kept} == kept  # nothing else was touched
+
+
+def test_a_run_whose_files_never_end(capsys, folder, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(folder / "done", run)
+    (run / "run.json").unlink()
+    (run / "run.json").symlink_to("/dev/zero")
+    assert_refused(capsys, f"show {run}", "run.json: ")
+
+
+def test_an_argument_that_is_no_text(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["ridgeline", "show", "a\udcff"])
+    with pytest.raises(SystemExit) as end:
+        ridgeline.main()
+    assert end.value.code == 2 and "argument 'a\\udcff': must be UTF-8 text" in capsys.readouterr().err
 
 
 def test_a_table_that_lacks_columns(capsys, folder, tmp_path):
