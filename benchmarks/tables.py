@@ -50,6 +50,10 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
+def correlation(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
 def kernels(lines: list[dict[str, Any]]) -> str:
     """Per operation: groups of shapes, medians over lines of the median and 90 % errors, share in band, targets met."""
     rows = []
@@ -96,12 +100,12 @@ def serving(result: dict[str, Any]) -> str:
     rows = [
         [
             what,
-            *(percent(part[key]) if share else f"{part[key]:.3f}" for _, part in parts),
+            *(percent(part[key]) if share else correlation(part[key]) for _, part in parts),
             _target(targets[key], share),
         ]
         for key, (what, share) in SERVING.items()
     ]
-    baseline = (f"{part['rank_baseline']:.3f}" for _, part in parts)
+    baseline = (correlation(part["rank_baseline"]) for _, part in parts)
     rows.append(["rank correlation of concurrency alone", *baseline, "-"])
     rows.append(
         ["coverage of supported families", percent(result["coverage_of_supported"]), "-", _target(COVERAGE, True)]
@@ -127,7 +131,8 @@ def serving_accuracy(result: dict[str, Any]) -> str:
         for cell in result["groups"]
         if any(cell[key] is not None for key in SERVING)
     ]
-    overall = {"rows": result["overall"]["priced"], **{key: result["overall"][key] for key in SERVING}}
+    found = {key: value for key in SERVING if (value := result["overall"][key]) is not None}
+    overall = {"rows": result["overall"]["priced"], **found}
     comment = (
         "# Errors of predicted serving on published deployments that no fit has seen, from benchmarks/serving.py.\n"
         "# Written by benchmarks/tables.py. Fractions: median and 90th percentile of |predicted / measured - 1|;\n"

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from benchmarks.tables import PAGES, SERVING, SERVING_ACCURACY, TABLES, rewritten, serving_accuracy
+from benchmarks.tables import PAGES, SERVING, SERVING_ACCURACY, TABLES, rewritten, serving, serving_accuracy
 
 LINE = {"gpu": "h100-sxm", "backend": "trtllm", "groups": 10, "rows": 100, "in_band": 0.8}
 KERNELS = [
@@ -56,6 +56,13 @@ def test_serving_errors_are_written_for_the_reports():
     assert written["cell"][0] == place | {"engine": "trtllm", "tpot_median": 0.05, "throughput_median": 0.2}
     assert written["cell"][1] == place | {"engine": "sglang", "measured_on": "atom"} | dict.fromkeys(SERVING, 0.3)
     assert len(written["cell"]) == 2  # a cell that no figure is known of says nothing
+
+
+def test_figures_that_few_rows_do_not_give_are_left_out():
+    served = {"overall": {"priced": 3, "rows": 3} | dict.fromkeys([*SERVING, "rank_baseline"]), "groups": []}
+    served |= {"disaggregated": served["overall"], "coverage_of_supported": 1.0}
+    assert "| rank correlation across plans | - | - | 0.97 |" in serving(served)
+    assert tomllib.loads(serving_accuracy(served))["overall"] == {"rows": 3}
 
 
 def test_the_reports_hold_the_serving_errors_of_the_readme():
