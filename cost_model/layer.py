@@ -280,6 +280,15 @@ def helix_exchange(design: Design, tp: Any, kvp: Any, tokens: Any) -> tuple[Any]
     return (np.asarray(a.layers) * exchange,)
 
 
+def exposed_exchange(exchange: Any, core: Any, sequences: Any) -> Any:
+    """Seconds of Helix's exchange that attention does not hide: sent request by request under the next one's attention.
+
+    HOP-B, section 2.1.3 of the paper: of B requests the last one's share, or what attention is too short to cover.
+    """
+    last = 1.0 / np.maximum(sequences, 1.0)
+    return np.maximum(exchange * last, exchange - core * (1.0 - last))
+
+
 def uneven_stages(design: Design, pp: Any) -> tuple[Any]:
     """Layers of `pp` stages as large as the largest over layers of the model."""
     layers = np.asarray(design.architecture.layers)

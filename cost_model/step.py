@@ -86,7 +86,7 @@ def kernel_seconds(design: Design, plan: Deployment, passes: list[Tokens]) -> li
     wire = gathered(partial(layer.ffn_wire, design), design.product, *[(group, dp, plan.ep, p.total) for p in passes])
     linear = _with_mla(design, plan, passes, [part[0] for part in attention])
     core = attention_cores(design, plan, passes)
-    exchange = _helix(design, plan, passes)
+    exchange = _helix(design, plan, passes, core)
     results = []
     for i in range(len(passes)):
         seconds = {
@@ -152,11 +152,12 @@ def _with_mla(design: Design, plan: Deployment, passes: list[Tokens], linear: li
     return linear
 
 
-def _helix(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Any]:
+def _helix(design: Design, plan: Deployment, passes: list[Tokens], core: list[Any]) -> list[Any]:
     if not np.any(np.asarray(plan.kvp) > 1):
         return [0.0] * len(passes)
     keys = [(plan.attention_tp, plan.kvp, np.maximum(p.decoded, 1)) for p in passes]
-    return _where_any(design, layer.helix_exchange, keys, [p.decoded for p in passes])
+    whole = _where_any(design, layer.helix_exchange, keys, [p.decoded for p in passes])
+    return [layer.exposed_exchange(e, c, p.sequences) for e, c, p in zip(whole, core, passes, strict=True)]
 
 
 def attention_cores(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Any]:

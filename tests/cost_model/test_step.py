@@ -12,6 +12,7 @@ import pytest
 from cost_model import load_accelerator, predict
 from cost_model.design import Design
 from cost_model.kernels import all_to_all
+from cost_model.layer import exposed_exchange
 from cost_model.memory import kv_bytes_per_token_layer
 from cost_model.step import COMPONENTS, Tokens, forward
 from spaces import Deployment, Workload, load_architecture
@@ -59,6 +60,25 @@ def test_deepseek_all_to_all_as_published():
     total = all_to_all(gpu, **dims, phase="dispatch", format="fp8", backend="deepep-ll")
     total += all_to_all(gpu, **dims, phase="combine", backend="deepep-ll")
     assert total == pytest.approx(120.96e-6 * 8 / 9, rel=0.15)
+
+
+def test_helix_hides_all_but_the_last_exchange():
+    # Helix, arXiv 2507.07120, figure 3: 8 requests of 2 units of attention and 1.2 of exchange take 25.6 units after
+    # one another, and about 17 with the exchange of a request under the attention of the next
+    assert 16.0 + exposed_exchange(9.6, 16.0, 8) == pytest.approx(17.0, rel=0.02)
+    assert exposed_exchange(9.6, 16.0, 1) == 9.6
+    assert exposed_exchange(40.0, 16.0, 8) == pytest.approx(26.0)  # attention covers 7 of its 8 requests
+
+
+def test_helix_exchange_does_not_grow_with_context():
+    # section 2.1: B x H / (KVP x TPA) per peer, whatever the sequence length
+    gpu, a = load_accelerator("gb200-nvl72"), load_architecture("llama-3.1-405b")
+    plan = Deployment(attention_tp=8, kvp=8, batch=1)
+    short, long = (
+        predict(a, "nvfp4", plan, Workload(1, 2, cached=c, load="static"), gpu) for c in (100_000, 1_000_000)
+    )
+    assert short.breakdown["communication"] == pytest.approx(long.breakdown["communication"])
+    assert long.breakdown["attention_core"] > 1.5 * short.breakdown["attention_core"]
 
 
 def test_tp_beyond_kv_heads_keeps_one_head_per_rank():
