@@ -271,13 +271,19 @@ def helix_exchange(design: Design, tp: Any, kvp: Any, tokens: Any) -> tuple[Any]
     """All-to-all of partial attention outputs between KV-parallel ranks (Helix, arXiv 2507.07120).
 
     Each rank sends (kvp - 1) / kvp of its B x heads x dim partials with two fp32 statistics per head: independent of
-    the context. MLA ranks exchange the latent of every head.
+    the context. MLA ranks exchange the latent of every head. By NCCL, or inside a link domain by one-sided kernels,
+    whose latency does not go round a ring (`use_nccl_for_alltoall` of TensorRT-LLM).
     """
     a, gpu = design.architecture, design.gpu
     dim: Any = np.where(a.is_mla, a.kv_lora_rank, a.head_dim)
     outputs = tokens * np.asarray(a.heads) / tp * (2.0 * dim + 8.0)
-    exchange = np.where(kvp > 1, kernels.reduce_scatter(gpu, outputs, np.maximum(kvp, 2)), 0.0)
-    return (np.asarray(a.layers) * exchange,)
+    exchange = kernels.reduce_scatter(gpu, outputs, np.maximum(kvp, 2))
+    domain = kernels.collectives.domain_gpus(gpu)
+    if gpu.link_domain > kernels.collectives.HOST_GPUS:
+        values = outputs / 2.0  # of one bf16 copy that leaves for one of the peers
+        sent = kernels.all_to_all(gpu, 1.0, values, 1, kvp, np.minimum(kvp, domain), backend="nvlink-one-sided")
+        exchange = np.where(kvp > domain, exchange, np.minimum(exchange, sent))
+    return (np.asarray(a.layers) * np.where(kvp > 1, exchange, 0.0),)
 
 
 def exposed_exchange(exchange: Any, core: Any, sequences: Any) -> Any:
