@@ -46,7 +46,7 @@ class Design:
             return None
         if names not in self._alike:
             values = (getattr(self, n) if hasattr(self, n) else getattr(self.architecture, n) for n in names)
-            table = np.stack([np.broadcast_to(np.ravel(v), len(self.moe)) for v in values if np.ndim(v) == 2])
+            table = np.stack([np.broadcast_to(np.ravel(v), len(self.moe)) for v in values])
             first, row = distinct_columns(table)
             self._alike[names] = (self._take(first), row) if 2 * len(first) <= len(row) else None
         return self._alike[names]
@@ -58,7 +58,7 @@ class Design:
 
     def _take(self, rows: np.ndarray) -> Design:
         def take(value: Any) -> Any:
-            return value[rows] if np.ndim(value) == 2 else value
+            return value[rows] if getattr(value, "ndim", 0) == 2 else value
 
         formats = take(self.attention_format), take(self.ffn_format), take(self.kv_format)
         return Design(self.architecture.map(take), *formats, self.gpu, take(self.skew), self.product)

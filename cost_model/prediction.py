@@ -18,7 +18,7 @@ from cost_model.steady import steady_state
 from cost_model.step import Seconds
 from spaces.architecture import FIELDS, Architecture
 from spaces.deployment import FIELDS as PLAN_FIELDS
-from spaces.deployment import Deployment, check_legal, fed, legal, unchecked
+from spaces.deployment import Deployment, check_legal, fed, legal_mask, unchecked
 from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, kv_code, recipe_code
 from spaces.workload import Workload
 
@@ -295,7 +295,7 @@ def _legal(a: Architecture, plan: Deployment, product: bool) -> Any:
 
     def sharded(*values: Any) -> tuple[Any]:
         names = dict(zip(SHARDING, (np.asarray(v).astype(np.int64) for v in values), strict=False))
-        return (legal(a, unchecked({**{name: 0 for name in PLAN_FIELDS}, **names}))[0],)
+        return (legal_mask(a, unchecked({**{name: 0 for name in PLAN_FIELDS}, **names})),)
 
     ((mask,),) = gathered(sharded, product, tuple(getattr(plan, name) for name in SHARDING[:-1]))
     return mask & fed(plan)

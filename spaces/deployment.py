@@ -267,6 +267,14 @@ def legal(architecture: Architecture, deployment: Deployment) -> tuple[Any, Any]
     return reason < 0, reason
 
 
+def legal_mask(architecture: Architecture, deployment: Deployment) -> Any:
+    """`legal`'s mask alone."""
+    mask: Any = np.array(True)
+    for rule in RULES:
+        mask = mask & rule.holds(architecture, deployment)
+    return mask
+
+
 def check_legal(architecture: Architecture, deployment: Deployment) -> None:
     """Raise a ValueError that names the first broken rule of one plan for one model."""
     mask, reason = legal(architecture, deployment)

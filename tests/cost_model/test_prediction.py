@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -50,6 +50,26 @@ def test_scalar_vector_and_product_agree():
             assert single.tpot_s == pytest.approx(vector.tpot_s[j]) and single.ttft_s == pytest.approx(vector.ttft_s[j])
             assert single.memory_bytes_per_gpu == pytest.approx(vector.memory_bytes_per_gpu[j])
             assert isinstance(single.regime, str) and isinstance(single.evidence, str)
+
+
+def test_designs_price_alike_in_a_crowd_of_their_like_and_alone():
+    rng = np.random.default_rng(0)
+    crowd = column(rng.choice(NAMES, 300))
+    crowd = replace(crowd, layers=rng.integers(30, 60, (300, 1)), dense_layers=np.minimum(crowd.dense_layers, 3))
+    recipe, some = rng.choice([0, 1, 2], (300, 1)), plans(30)
+    together = predict(crowd, recipe, some, WORK, GPU)
+    for rows in np.array_split(np.arange(300), 12):
+        apart = predict(crowd.take(rows), recipe[rows], some, WORK, GPU)
+        for name in NUMBERS:
+            np.testing.assert_array_equal(getattr(together, name)[rows], getattr(apart, name), err_msg=name)
+
+
+def test_an_unexplained_prediction_has_the_same_numbers():
+    full, bare = (predict(column(), recipes(), plans(), WORK, GPU, explain=e) for e in (True, False))
+    assert bare.breakdown == {} and bare.regime is bare.evidence is bare.error_low is bare.error_high is None
+    for name in NUMBERS:
+        if not name.startswith("error"):
+            np.testing.assert_array_equal(getattr(full, name), getattr(bare, name), err_msg=name)
 
 
 @settings(max_examples=25, deadline=None)
