@@ -34,6 +34,7 @@ bench: $(VENV)/tests
 	$(BIN)/python benchmarks/serving.py $(DATA)/serving.csv.gz --json > $(RESULTS)/serving.json
 	$(BIN)/python benchmarks/speed.py --json > $(RESULTS)/speed.json
 	$(BIN)/python benchmarks/search.py --json > $(RESULTS)/search.json
+	$(BIN)/python benchmarks/page.py --json > $(RESULTS)/page.json
 	$(BIN)/python -m benchmarks.kill --json > $(RESULTS)/kill.json
 	$(BIN)/python -m benchmarks.scale --json > $(RESULTS)/scale.json
 	$(BIN)/python benchmarks/tables.py $(RESULTS)

@@ -1,9 +1,10 @@
-"""How soon a report is usable: `python benchmarks/page.py [RUN_DIR] [--loads N] [--json]`.
+"""How soon a report is usable: `python benchmarks/page.py [RUN_DIR] [--loads N] [--json] [--picture FILE]`.
 
 Opens a run's report.html (default: a fresh run of 8b-h200) in headless Chromium, offline, each load in a new profile,
 and prints medians: file size; seconds from navigation until a click on a design is answered (row marked, panel
 filled); seconds until the plot is drawn; CPU seconds of the page's main thread until then, which other processes on
-the machine hardly touch; seconds to answer a click and draw again. Needs playwright and a Chromium on the PATH.
+the machine hardly touch; seconds to answer a click and draw again. --picture FILE writes the top of the page as PNG.
+Needs playwright and a Chromium on the PATH.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def one_load(browser: Any, page_file: Path) -> dict[str, float]:
     return result
 
 
-def measured(page_file: Path, loads: int) -> dict[str, float]:
-    """Medians over loads, and the size of the file.
+def measured(page_file: Path, loads: int, picture: Path | None = None) -> dict[str, float]:
+    """Medians over loads, and the size of the file; a picture of the page if asked.
 
     Raises:
         ValueError: no Chromium.
@@ -75,6 +76,11 @@ def measured(page_file: Path, loads: int) -> dict[str, float]:
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         rows = [one_load(browser, page_file) for _ in range(loads)]
+        if picture is not None:
+            page = browser.new_page(viewport={"width": 1280, "height": 1960})
+            page.goto(page_file.as_uri())
+            page.wait_for_selector("html[data-ready]", state="attached")
+            page.screenshot(path=picture)
         browser.close()
     figures = {name: round(median(row[name] for row in rows), 3) for name in rows[0]}
     return {"file, MB": round(page_file.stat().st_size / 1e6, 2), **figures}
@@ -85,13 +91,14 @@ def main() -> None:
     parser.add_argument("run_dir", type=Path, nargs="?")
     parser.add_argument("--loads", type=int, default=5)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.run_dir is None:
             result = run(load_study("8b-h200"), out=Path(folder) / "run", progress=False)
         else:
             result = load_run(arguments.run_dir)
-        figures = measured(write_report(result).resolve(), arguments.loads)
+        figures = measured(write_report(result).resolve(), arguments.loads, arguments.picture)
     print(json.dumps(figures, indent=1) if arguments.json else "\n".join(f"{n:36}{v:8}" for n, v in figures.items()))
 
 

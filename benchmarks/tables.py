@@ -2,7 +2,7 @@
 (reports/serving_accuracy.toml): `python benchmarks/tables.py RESULTS_DIR`.
 
 RESULTS_DIR holds what the benchmarks print with --json: kernels.json, shape_gain.json, serving.json, speed.json,
-search.json, kill.json, scale.json (see `make bench`). A table stands between `<!-- name: begin -->` and
+search.json, page.json, kill.json, scale.json (see `make bench`). A table stands between `<!-- name: begin -->` and
 `<!-- name: end -->`; tables whose result is not there stay as they are.
 """
 
@@ -202,6 +202,14 @@ def scale(result: dict[str, Any]) -> str:
     return markdown(("", "time", "peak memory, all processes"), rows)
 
 
+def page(result: dict[str, Any]) -> str:
+    names, values = [what.rpartition(", ") for what in result], result.values()
+    return markdown(
+        ("report of 8b-h200 in headless Chromium", ""),
+        [[what, f"{value:.2f} {unit}"] for (what, _, unit), value in zip(names, values, strict=True)],
+    )
+
+
 def versions(_: Any) -> str:
     found = []
     for name in ("numpy", "optuna", "moocore", "pandas", "pymoo", "scipy"):
@@ -222,6 +230,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "serving": ("serving", serving),
     "speed": ("speed", speed),
     "search": ("search", search),
+    "page": ("page", page),
     "kill": ("kill", kill),
     "scale": ("scale", scale),
 }
