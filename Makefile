@@ -32,6 +32,7 @@ bench: $(VENV)/tests
 	$(BIN)/python benchmarks/kernels.py $(DATA)/kernels --json > $(RESULTS)/kernels.json
 	$(BIN)/python benchmarks/shape_gain.py $(DATA)/kernels --json > $(RESULTS)/shape_gain.json
 	$(BIN)/python benchmarks/serving.py $(DATA)/serving.csv.gz --json > $(RESULTS)/serving.json
+	$(BIN)/python benchmarks/published.py $(DATA)/serving.csv.gz --json > $(RESULTS)/published.json
 	$(BIN)/python benchmarks/speed.py --json > $(RESULTS)/speed.json
 	$(BIN)/python benchmarks/search.py --json > $(RESULTS)/search.json
 	$(BIN)/python benchmarks/page.py --json > $(RESULTS)/page.json

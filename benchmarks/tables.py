@@ -141,6 +141,19 @@ def serving_accuracy(result: dict[str, Any]) -> str:
     return comment + tomli_w.dumps({"overall": overall, "cell": cells})
 
 
+def published(result: dict[str, Any]) -> str:
+    """One line per figure, then the offline maxima and speculation of the measured table."""
+    verdict = {True: "met", False: "missed", None: "-"}
+    rows = [[one["figure"], one["published"], one["ours"], verdict[one["met"]]] for one in result["figures"]]
+    for name, suite in result["offline"].items():
+        what = f"{name} offline maxima, batch from memory: median error of {suite['priced']} rows of {suite['rows']}"
+        rows.append([what, "25 %", f"{percent(suite['median'])}, bias {suite['bias']:.2f}", verdict[suite["met"]]])
+    for name, own in result["speculation"]["engines"].items():
+        what = f"speculation (acceptance assumed), {name}: median TPOT error of {own['rows']} rows"
+        rows.append([what, "-", f"{percent(own['median'])}, bias {own['bias']:.2f}", "-"])
+    return markdown(("figure", "published", "ours", ""), rows)
+
+
 def _target(value: float, share: bool) -> str:
     return f"{100 * value:.0f} %" if share else f"{value:.2f}"
 
@@ -228,6 +241,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "kernels in short": ("kernels", lambda lines: kernels_by_gpu([l for l in lines if l["op"] in MAIN], SHORT)),
     "shape gain": ("shape_gain", shape_gain),
     "serving": ("serving", serving),
+    "published": ("published", published),
     "speed": ("speed", speed),
     "search": ("search", search),
     "page": ("page", page),
