@@ -5,6 +5,7 @@ The command line (`ridgeline --help`) and the notebook face (`import ridgeline a
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import sys
@@ -81,6 +82,9 @@ Run.figure = figure  # type: ignore[attr-defined]  # run.figure(x, y, colour): p
 
 def main() -> None:
     """Run the command line; bad input ends with one message on standard error and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows ASCII only shows ? for the rest
     try:
         refuse_unusable(sys.argv)
         app()

@@ -1,6 +1,7 @@
 # ruff: noqa: E501 -- a case a line
 """Every way to get an input wrong: exit code 2, one message naming what is wrong and what is valid, no traceback."""
 
+import io
 import shlex
 import shutil
 import sys
@@ -342,6 +343,17 @@ def test_an_argument_that_is_no_text(capsys, monkeypatch):
     with pytest.raises(SystemExit) as end:
         ridgeline.main()
     assert end.value.code == 2 and "argument 'a\\udcff': must be UTF-8 text" in capsys.readouterr().err
+
+
+def test_a_terminal_that_knows_ascii_only(monkeypatch):
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "ascii"))
+    monkeypatch.setattr(sys, "argv", ["ridgeline", "advise", "llama-3.1-8b", "--gpu", "h200-sxm"])
+    with pytest.raises(SystemExit) as end:
+        ridgeline.main()
+    sys.stdout.flush()
+    assert not end.value.code
+    assert b"4096 ? 32" in shown.getvalue()  # hidden x layers
 
 
 def test_a_table_that_lacks_columns(capsys, folder, tmp_path):
