@@ -83,15 +83,12 @@ def shape_gain(lines: list[dict[str, Any]]) -> str:
         pairs = [f"{line['pairs']:,}", percent(line["median"]), percent(line["p80"])]
         return [f"{line['gpu']} {line['backend']} {line['format']}", *pairs, percent(line["sign_right"])]
 
-    ordered = sorted(lines, key=lambda line: (GPUS.index(line["gpu"]), line["backend"], line["format"]))
-    weight = np.array([line["pairs"] for line in lines], dtype=float)
-    clear = np.array([line["clear_pairs"] for line in lines], dtype=float)
-    median, p80 = (float(weight @ [line[key] for line in lines] / weight.sum()) for key in ("median", "p80"))
-    right = float(clear @ [line["sign_right"] or 0.0 for line in lines] / max(clear.sum(), 1.0))
-    every = ["all, weighted by pairs", f"{int(weight.sum()):,}", percent(median), percent(p80), percent(right)]
-    return markdown(
-        ("GPU, engine, format", "pairs", "median error", "80 % error", "sign right"), [every, *map(row, ordered)]
-    )
+    pooled = [line for line in lines if line["gpu"] not in GPUS]
+    of_a_gpu = [line for line in lines if line["gpu"] in GPUS]
+    ordered = sorted(of_a_gpu, key=lambda line: (GPUS.index(line["gpu"]), line["backend"], line["format"]))
+    every = [[f"pooled: {line['gpu']}", *row(line)[1:]] for line in pooled]
+    header = ("GPU, engine, format", "pairs", "median error", "80 % error", "sign right")
+    return markdown(header, [*every, *map(row, ordered)])
 
 
 def serving(result: dict[str, Any]) -> str:
