@@ -58,14 +58,17 @@ def gathered(function: Callable[..., tuple[Any, ...]], product: bool, *requests:
 
 
 def split_by(mask: Any, yes: Callable[..., Any], no: Callable[..., Any], product: bool, *keys: Any) -> Any:
-    """yes(*keys) where the mask holds, no(*keys) elsewhere; in the product layout each is evaluated on its own keys."""
+    """yes(*keys) where the mask holds, no(*keys) elsewhere; in the product layout each is evaluated on its own keys.
+
+    Keys are the plans', (P,), or differ between designs too, (A, P).
+    """
     if np.all(mask):
         return yes(*keys)
     if not np.any(mask):
         return no(*keys)
-    if not product or np.ndim(mask) != 1 or any(np.shape(key) != np.shape(mask) for key in keys):
+    if not product or np.ndim(mask) != 1 or any(np.shape(key)[-1:] != np.shape(mask) for key in keys):
         return np.where(mask, yes(*keys), no(*keys))
-    first, second = yes(*(key[mask] for key in keys)), no(*(key[~mask] for key in keys))
+    first, second = yes(*(key[..., mask] for key in keys)), no(*(key[..., ~mask] for key in keys))
     out = np.empty((*np.broadcast_shapes(np.shape(first)[:-1], np.shape(second)[:-1]), len(mask)))
     out[..., mask], out[..., ~mask] = first, second
     return out

@@ -170,17 +170,18 @@ def _dense_layer(design: Design, tp: Any, tokens: Any) -> Any:
 
 
 def _routed_experts(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> Any:
-    return design.architecture.moe_layers * _routed_layer(design, ffn_tp, ep, spare, tokens, exchanged)
+    # spare replicas go to the hottest experts, which evens the ranks out (EPLB)
+    even, uneven = (partial(_routed_layer, design, levelled) for levelled in (True, False))
+    one = split_by(np.asarray(spare) > 0, even, uneven, design.product, ffn_tp, ep, spare, tokens, exchanged)
+    return design.architecture.moe_layers * one
 
 
 @once_per("hidden", "experts", "top_k", "expert_ffn", "ffn_matrices", "ffn_format", "skew")
-def _routed_layer(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> Any:
+def _routed_layer(design: Design, levelled: bool, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> Any:
     a, gpu = design.architecture, design.gpu
     # an all-to-all brings a rank only tokens that picked one of its experts; kernels were measured with all at hand,
     # and engines since spare the others' work (TensorRT-LLM tech blog 8, "MoE auxiliary kernels")
     missed = np.where(exchanged, 1.0 - 1.0 / ep, 0.0) ** np.asarray(a.top_k)
-    # spare replicas go to the hottest experts, which evens the ranks out (EPLB)
-    skew = design.skew if not np.any(spare > 0) else np.where(spare > 0, 0, design.skew)
     return kernels.experts(
         gpu,
         tokens,
@@ -192,7 +193,7 @@ def _routed_layer(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any,
         tp=ffn_tp,
         ep=ep,
         gated=np.equal(a.ffn_matrices, 3),
-        skew=skew,
+        skew="balanced" if levelled else design.skew,
         served=True,
         present=tokens * (1.0 - missed),
     )
