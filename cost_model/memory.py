@@ -189,7 +189,7 @@ def nearest_fit(
         plans = enumerate_deployments([gpus], architecture, batches=[batch])
         if not np.size(plans.batch):
             continue
-        fits = memory(architecture, recipe, plans, workload, gpu, kv_format).fits & (np.asarray(plans.batch) > 0)
+        fits = memory(architecture, recipe, plans, workload, gpu, kv_format).fits
         changed = sum(getattr(plans, name) != np.asarray(getattr(deployment, name)) for name in degrees)
         if np.any(fits):
             return plans.take(int(np.argmin(np.where(fits, changed, len(degrees) + 1))))

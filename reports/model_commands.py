@@ -10,16 +10,17 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from cost_model import load_accelerator, predict
+from cost_model import Accelerator, load_accelerator, predict
 from cost_model.accelerator import available as available_gpus
 from cost_model.engine import available as available_engines
 from cost_model.fit.own_gpu import calibrate_own
 from cost_model.measure import measure
+from cost_model.memory import SHARDING, memory, nearest_fit, why_not
 from reports.advice import advise
 from reports.advice_page import advice_page, print_advice
 from reports.export_files import write_folder
 from reports.terminal import frontier_table, line, prediction_table, print_json, readable, rows_table
-from spaces import Deployment, Workload, available_models, load_architecture, load_recipe
+from spaces import Architecture, Deployment, Workload, available_models, load_architecture, load_recipe
 from spaces.formats import FORMATS, RECIPE_ATTENTION, RECIPE_FFN, RECIPES
 from studies.plans import plan_frontier
 from studies.study import available_presets
@@ -91,11 +92,24 @@ def predict_command(
     )
     prediction = predict(architecture, recipe, plan, workload, accelerator, kv_format=kv)
     if as_json:
-        print_json({**vars(prediction), "recipe": recipe, "kv_format": kv, "plan": plan.as_dict()})
+        assumed = {"price_source": accelerator.price_source, "engine_note": accelerator.engine.note}
+        print_json({**vars(prediction), "recipe": recipe, "kv_format": kv, "plan": plan.as_dict(), **assumed})
     else:
-        console.print(
-            prediction_table(f"{model} on {prediction.gpus} x {gpu} ({engine}), {recipe}, KV {kv}", prediction)
-        )
+        title = f"{model} on {prediction.gpus} x {gpu} ({engine}), {recipe}, KV {kv}"
+        unfit = "" if prediction.fits else _unfit(architecture, recipe, plan, workload, accelerator, kv)
+        console.print(prediction_table(title, prediction, accelerator, unfit))
+
+
+def _unfit(
+    architecture: Architecture, recipe: str, plan: Deployment, workload: Workload, gpu: Accelerator, kv: str
+) -> str:
+    """Why the plan does not fit, and the nearest one that does."""
+    arguments = (architecture, recipe, plan, workload, gpu, kv)
+    reason, near = why_not(memory(*arguments)), nearest_fit(*arguments)
+    if near is None:
+        return f"{reason}; no plan of up to 64 GPUs fits"
+    plans = ", ".join(f"{name} = {value}" for name, value in near.as_dict().items() if name in SHARDING[:6])
+    return f"{reason}; fits: {plans}"
 
 
 def batch_size(text: str) -> int | None:

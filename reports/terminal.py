@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from cost_model import Prediction
+from cost_model import Accelerator, Prediction
 from studies.results import Run
 
 
@@ -62,7 +62,8 @@ def frontier_table(title: str, frame: Any) -> Table:
     return table
 
 
-def prediction_table(title: str, p: Prediction) -> Table:
+def prediction_table(title: str, p: Prediction, gpu: Accelerator, unfit: str = "") -> Table:
+    """A prediction, what its price and its release rest on, and, in `unfit`, why its plan does not fit memory."""
     table = Table(title=escape(title), show_header=False)
     shares = ", ".join(f"{name.replace('_', ' ')} {100 * s / p.tpot_s:.0f} %" for name, s in p.breakdown.items())
     rows: list[tuple[str, str]] = [
@@ -73,18 +74,31 @@ def prediction_table(title: str, p: Prediction) -> Table:
         ("throughput", f"{p.tokens_per_s_per_gpu:.1f} output tokens/s/GPU"),
         ("sequences in flight", f"{p.batch:.0f}"),
         ("memory", f"{p.memory_bytes_per_gpu / 1e9:.1f} GB/GPU{'' if p.fits else '  DOES NOT FIT'}"),
+        *([("", unfit)] if unfit else []),
+        ("cost", _cost(p, gpu)),
         (
-            "cost",
-            "no price" if p.usd_per_million_tokens is None else f"${p.usd_per_million_tokens:.3f} / M output tokens",
+            "energy",
+            "no TDP"
+            if p.joules_per_token is None
+            else f"{p.joules_per_token:.2f} J / output token, {p.tokens_per_s_per_mw:,.0f} tokens/s/MW",
         ),
-        ("energy", "no TDP" if p.joules_per_token is None else f"{p.joules_per_token:.2f} J / output token"),
         ("time goes to", shares),
         ("bound by", p.regime),
         ("evidence", f"{p.evidence}; 80 % of measurements within x{p.error_low:.2f} to x{p.error_high:.2f}"),
+        *([("engine release", gpu.engine.note)] if gpu.engine.note else []),
     ]
     for name, text in rows:
         table.add_row(f"[bold]{name}[/bold]", escape(text))
     return table
+
+
+def _cost(p: Prediction, gpu: Accelerator) -> str:
+    if p.usd_per_million_tokens is None:
+        return "no price"
+    dollars = (p.usd_per_million_tokens, p.usd_per_million_input_tokens, p.usd_per_million_total_tokens)
+    kinds = ("output", "input", "total")
+    text = ", ".join(f"${value:.3f} / M {kind}" for value, kind in zip(dollars, kinds, strict=True))
+    return f"{text} tokens at ${gpu.usd_per_gpu_hour:g}/GPU-hour ({gpu.price_source or 'as stated'})"
 
 
 def rows_table(rows: list[dict[str, Any]]) -> Table:

@@ -64,6 +64,17 @@ def test_predict_a_plan(capsys):
     )
 
 
+def test_predict_says_what_a_price_rests_on_and_what_fits_instead(capsys):
+    plan = ("predict", "llama-3.1-405b", "--gpu", "h100-sxm", "--engine", "trtllm:9.9", "--tp", 8, "--batch", 900)
+    asked = (*plan, "--recipe", "fp8", "--isl", 1024, "--osl", 1024)
+    p = as_json(capsys, *asked)
+    assert not p["fits"] and "2026" in p["price_source"] and "9.9" in p["engine_note"]
+    _, out, _ = call(capsys, *asked)
+    shown = " ".join(out.replace("│", " ").split())
+    for words in ("DOES NOT FIT", "sequences fit", "pp = ", "$2.95/GPU-hour", "2026", "unknown version", "tokens/s/MW"):
+        assert words in shown
+
+
 def test_predict_without_a_plan_prints_the_frontier(capsys):
     p = as_json(
         capsys,
