@@ -93,7 +93,7 @@ def test_other_models_have_a_curve_and_a_row(with_models, small_run):
 def test_every_field_colours_the_points(opened):
     fields = choose(opened, "#colour")
     assert {"plan", "regime", "recipe", "shape_loss", "field:layers", "field:hidden", "attention_tp"} <= set(fields)
-    for field in fields:
+    for field in ("plan", "evidence", "batch", "ttft_s", "loss", "field:layers", "attention_tp"):  # words and numbers
         opened.select_option("#colour", field)
         drawn = opened.evaluate(
             "document.getElementById('chart').data.filter(t => t.mode === 'markers').flatMap(t => t.x).length"
