@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from reports.ablation import Ablation, ablation
+from reports.ablation import Ablation, Change, ablation
 from reports.html import Safe, join, tag
 from reports.trust import errors_at, gpus_of, within_error
 from reports.words import SOLVED, count, finite, listed, nats, number, percent, seconds, shape
@@ -200,8 +200,13 @@ def _axes(found: Lead, targets: list[float], wins: list[int]) -> list[Any]:
     known = [(c, float(np.expm1(c.gain[at]))) for c in found.why.changes if np.isfinite(c.gain[at])]
     if not known:
         return ["Some mixtures of the two designs do not reach the target, so the gain cannot be split by axis."]
-    helped = [f"{c.text} ({percent(g)})" for c, g in known if g > 0.005]
-    cost = [f"{c.text} ({percent(g)})" for c, g in known if g < -0.005]
+    error = found.chosen_errors[at]
+
+    def said(change: Change, gain: float) -> str:
+        return f"{change.text} ({percent(gain)}{', within model error' if within_error(gain, error) else ''})"
+
+    helped = [said(c, g) for c, g in known if g > 0.005]
+    cost = [said(c, g) for c, g in known if g < -0.005]
     text: list[Any] = [
         f"What did it, at {targets[at]:g} tokens/s/user: ",
         tag("strong", listed(helped) if helped else "no single axis"),

@@ -11,7 +11,7 @@ import pytest
 from reports import why
 from reports.compare import throughput
 from reports.guidelines import Finding
-from reports.lead import architecture_of, lead
+from reports.lead import architecture_of, lead, sentences
 from reports.sections import guideline_table
 from reports.trust import errors_at, format_error, gpus_of, share_error, within_error
 from reports.why_section import ablation_block, alignment_block, format_block, quadrant_block
@@ -43,6 +43,14 @@ def test_gain_per_axis(small_run, found):
     assert not grey(ablation_block(small_run, with_errors(found, 0.0)))
     every = ablation_block(small_run, with_errors(found, 9.0))
     assert len(grey(every)) >= 2 * sum(np.isfinite(c.gain).sum() for c in found.why.changes)  # bars and numbers
+
+
+def test_axes_of_the_short_version(small_run, found):
+    said = [str(p) for p in sentences(small_run, with_errors(found, 0.0))]
+    assert "within model error" not in said[1] and " is solved" not in said[1]
+    assert "The FFN width follows from the parameter budget" in said[1]
+    unsure = str(sentences(small_run, with_errors(found, 9.0))[1])
+    assert unsure.count("within model error") == said[1].count(" %)")
 
 
 def test_gain_per_format(small_run):

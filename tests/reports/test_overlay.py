@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+import ridgeline
 from reports.figures import figure
 from reports.overlay import model_name, overlay_points, overlay_section
 from reports.page import page
@@ -43,6 +47,18 @@ def test_models_are_in_the_page_the_table_and_the_figure(small_run):
     assert f"{best['tokens_per_s_per_gpu'].max():,.0f}" in text
     assert '"model":"qwen3-8b"' in page(small_run, points)
     assert "qwen3-8b, fp8, KV bf16" in [trace.name for trace in figure(small_run, overlay=["qwen3-8b"]).data]
+
+
+def test_the_command_draws_them_and_says_what_is_valid(small_run, tmp_path):
+    directory = tmp_path / "run"
+    shutil.copytree(small_run.path, directory)
+    done = CliRunner().invoke(ridgeline.app, ["report", str(directory), "--overlay", "qwen3-8b", "--json"])
+    assert done.exit_code == 0, done.output
+    assert '"model":"qwen3-8b"' in Path(json.loads(done.stdout)["report"]).read_text(encoding="utf-8")
+    before = sorted(tmp_path.iterdir())
+    wrong = CliRunner().invoke(ridgeline.app, ["run", "8b-h200", "--out", str(tmp_path / "new"), "--overlay", "qwen9"])
+    assert "unknown model 'qwen9'" in str(wrong.exception)
+    assert sorted(tmp_path.iterdir()) == before  # refused before anything is searched
 
 
 @pytest.mark.parametrize(
