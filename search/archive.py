@@ -70,11 +70,15 @@ class Archive:
 
 
 def group_contributions(losses: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """(points,) hypervolume contributions as a share of their group's, so that groups weigh the same."""
+    """(points,) hypervolume contributions as a share of their group's, so that groups weigh the same.
+
+    Args:
+        losses: (points, objectives), none dominated within its group.
+    """
     contributions = np.zeros(len(losses))
     for group in np.unique(groups):
         own = groups == group
-        volume = hypervolume_contributions(losses[own], Scale.around(losses[own]))
+        volume = hypervolume_contributions(losses[own], Scale.of(losses[own]))
         contributions[own] = volume / volume.sum() if volume.sum() > 0 else 1 / own.sum()
     return contributions
 

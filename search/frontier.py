@@ -73,7 +73,11 @@ class Scale:
         """The box of the non-dominated rows of (n, objectives) loss values."""
         if not len(losses):
             raise ValueError("no points: a scale needs at least one")
-        front = losses[nondominated(losses)]
+        return cls.of(losses[nondominated(losses)])
+
+    @classmethod
+    def of(cls, front: np.ndarray) -> Scale:
+        """The box of (n, objectives) loss values of which none dominates another."""
         return cls(tuple(front.min(axis=0).tolist()), tuple(front.max(axis=0).tolist()))
 
     def unit(self, losses: np.ndarray) -> np.ndarray:
