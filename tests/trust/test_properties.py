@@ -9,7 +9,10 @@ import pytest
 from cost_model import load_accelerator, predict
 from cost_model.constants import Calibration
 from cost_model.engine import CONSTANTS
+from search.frontier import merge
 from spaces import Deployment, Workload, load_architecture
+from studies.objective import build_objective
+from studies.study import load_study
 
 WORK = Workload(isl=1000, osl=200)
 CASES = [
@@ -88,13 +91,35 @@ def test_longer_contexts_and_prompts_are_never_faster(name, engine, model, recip
             assert np.all(np.diff(p.ttft_s) > 0)
 
 
-@pytest.mark.parametrize("rate", ["memory_bytes_per_s", "link_bytes_per_s", "nic_bytes_per_s"])
+def better(gpu, rate, factor):
+    value = getattr(gpu, rate)
+    more = {name: factor * peak for name, peak in value.items()} if rate == "peak_flops" else factor * value
+    return replace(gpu, **{rate: more})
+
+
+@pytest.mark.parametrize("rate", ["memory_bytes_per_s", "link_bytes_per_s", "nic_bytes_per_s", "peak_flops"])
 @pytest.mark.parametrize(("name", "engine", "model", "recipe", "plan"), CASES, ids=IDS)
 def test_a_better_machine_is_never_slower(name, engine, model, recipe, plan, rate):
     gpu, architecture = load_accelerator(name, engine), load_architecture(model)
-    before, after = (
-        predict(architecture, recipe, plan, WORK, replace(gpu, **{rate: factor * getattr(gpu, rate)}))
-        for factor in (1.0, 1.3)
-    )
+    before, after = (predict(architecture, recipe, plan, WORK, better(gpu, rate, factor)) for factor in (1.0, 1.3))
     for time in TIMES:
         assert getattr(after, time) <= getattr(before, time) * (1 + 1e-12), time
+
+
+@pytest.mark.parametrize("preset", ["8b-h200", "moe-30b-gb200"])
+def test_designs_scored_together_or_in_pieces_are_worth_the_same(preset):
+    """Dense and MoE, every plan: the same values and points, however the designs are cut into calls."""
+    objective = build_objective(load_study(preset, **{"serving.batches": [1, 64]}))
+    shape = [objective.space.shape[i] for i in objective.space.outer]
+    rows = np.random.default_rng(0).integers(0, shape, (400, len(shape)))
+    rows = rows[objective.feasible(rows)][:12]
+    whole = objective.score(rows)
+    for size in (1, 5):
+        pieces = [objective.score(rows[i : i + size]) for i in range(0, len(rows), size)]
+        for name in ("values", "violations"):
+            parts = np.concatenate([getattr(piece, name) for piece in pieces])
+            np.testing.assert_allclose(parts, getattr(whole, name), rtol=1e-12)
+        tables = (whole.points, *(piece.points for piece in pieces))
+        at_once, merged = (merge(part, objective.objectives, objective.group_by) for part in (tables[:1], tables[1:]))
+        for name in ("tokens_per_s_per_user", "tokens_per_s_per_gpu", "shape_loss"):
+            np.testing.assert_allclose(np.sort(merged[name]), np.sort(at_once[name]), rtol=1e-12)
