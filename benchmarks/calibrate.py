@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import command  # noqa: E402
-from cost_model.accelerator import load_accelerator  # noqa: E402
+from cost_model.accelerator import Accelerator, load_accelerator  # noqa: E402
 from cost_model.fit.calibrate import ENGINE_OF, calibrate, locked, write_constants  # noqa: E402
-from cost_model.fit.common import Columns, load, partitions  # noqa: E402
+from cost_model.fit.common import Columns, Op, load, partitions, select  # noqa: E402
 from cost_model.fit.ops import OPS, chosen  # noqa: E402
 
 FITTED_GROUPS = ROOT / "benchmarks" / "fitted_groups.json.gz"
@@ -49,12 +49,22 @@ def main() -> None:
                 continue
             engine = ENGINE_OF.get(backend, backend)
             gpu = load_accelerator(name, engine=engine)
-            fitted, used = calibrate(op, gpu, own, arguments.source, date.today().isoformat())
+            sisters = sister_rows(op, gpu, rows, backend)
+            fitted, used = calibrate(op, gpu, own, arguments.source, date.today().isoformat(), sisters)
+            used["gpu"] = np.full(len(used["gpu"]), name)  # a sister's groups are no longer unseen here either
             write_constants(arguments.out / f"{name}.{engine}.toml", fitted)
             record_groups(record, op.name, used)
             for operation, keys in fitted.items():
                 for key, values in keys.items():
                     print(f"{name} {engine} {operation}.{key}: {values.get('fit', 'no held-out rows')}", flush=True)
+
+
+def sister_rows(op: Op, gpu: Accelerator, rows: Columns, backend: str) -> Columns | None:
+    """Rows of the generation's other GPUs with the same kernels, for an operation that pools them."""
+    names = [str(name) for name in np.unique(rows["gpu"]) if name != gpu.name]
+    sisters = [name for name in names if load_accelerator(name).generation == gpu.generation]
+    own = np.isin(rows["gpu"], sisters) & (rows["backend"] == backend)
+    return select(rows, own) if gpu.name in op.pooled and own.any() else None
 
 
 def record_groups(path: Path, op: str, used: Columns) -> None:

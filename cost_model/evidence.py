@@ -9,6 +9,7 @@ import numpy as np
 
 from cost_model.constants import Calibration
 from cost_model.design import Design
+from cost_model.kernels.attention import DECODE_KEYS, decode_class
 from spaces.formats import FORMATS, KV_FORMATS
 
 EVIDENCE = ("measured", "interpolated", "extrapolated")
@@ -29,11 +30,16 @@ def error_and_evidence(design: Design, breakdown: dict[str, Any], total: Any) ->
     a = design.architecture
     constants = design.gpu.calibration
     linear, experts = _bands(constants, "gemm", FORMATS), _bands(constants, "experts", FORMATS)
-    core = _bands(constants, "mla_decode" if np.any(a.is_mla) else "attention_decode", KV_FORMATS)
+    if np.any(a.is_mla):
+        core = _bands(constants, "mla_decode", KV_FORMATS)[design.kv_format]
+    else:
+        group = np.asarray(a.heads) / a.kv_heads
+        kernel = len(KV_FORMATS) * decode_class(group, group, a.head_dim)
+        core = _bands(constants, "attention_decode", DECODE_KEYS)[design.kv_format + kernel]
     used = {
         "attention_linear": linear[design.attention_format],
         "ffn": np.where(a.is_moe[..., None], experts[design.ffn_format], linear[design.ffn_format]),
-        "attention_core": core[design.kv_format],
+        "attention_core": core,
     }
     rest = linear[0]
     low, high = rest[0], rest[1]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from cost_model.accelerator import Accelerator
+from cost_model.accelerator import Accelerator, load_accelerator
 from cost_model.fit.common import (
     FORMAT_NAMES,
     Columns,
@@ -54,6 +55,7 @@ PREFILL_BOUNDS = {
     "cache_passes": (1.0, 40.0),
     "rate_at_64": (0.2, 1.0),
     "rate_at_256": (0.5, 2.0),
+    "other_width_s": (0.0, 6e-6),
 }
 PREFILL_START = {
     "overhead_s": 12e-6,
@@ -66,6 +68,7 @@ PREFILL_START = {
     "cache_passes": 2.0,
     "rate_at_64": 0.6,
     "rate_at_256": 1.1,
+    "other_width_s": 0.0,
 }
 DECODE_BOUNDS = {
     "overhead_s": (1e-6, 60e-6),
@@ -84,6 +87,8 @@ DECODE_BOUNDS = {
     "masked_splits": (0.0, 1.0),
     "wave_quantisation": (0.0, 1.0),
     "reread": (0.0, 2.0),
+    "full_waves": (0.0, 6.0),
+    "exposure": (0.0, 1.0),
 }
 DECODE_START = {
     "overhead_s": 9e-6,
@@ -97,6 +102,8 @@ DECODE_START = {
     "memory_efficiency": 0.9,
     "l2_saving": 0.5,
     "masked_splits": 0.5,
+    "full_waves": 0.1,
+    "exposure": 0.2,
 }
 # how kernels split: XQA's many short slices in whole waves, FlashInfer's one wave, long slices
 SPLITTING = (
@@ -104,6 +111,8 @@ SPLITTING = (
     {"split_tokens": 256.0, "resident_waves": 1.0, "max_splits": 200.0, "wave_quantisation": 0.1},
     {"split_tokens": 1024.0, "resident_waves": 1.0, "max_splits": 200.0, "wave_quantisation": 0.5},
 )
+POOLED = ("h100-sxm",)  # GPUs that H200's rows, of the same kernels, help to fit (found by cross-validation)
+OF_ONE_GPU = ("overhead_s", "memory_efficiency")  # what GPUs that run the same kernels do not share
 DECODE_FIXED = {"compute_efficiency": 0.6}  # no measured row with head_dim <= 256 is bound by it
 
 
@@ -170,6 +179,7 @@ def fit_prefill(gpu: Accelerator, rows: Columns) -> Constants:
             ("window_tiles", np.any(own["window"] > 0)),
             ("rate_at_64", np.any(own["head_dim"] < 128)),
             ("rate_at_256", np.any(own["head_dim"] > 128)),
+            ("other_width_s", len(np.unique(own["head_dim"])) > 1),
         ):
             if not present:
                 fixed[name] = start.pop(name)
@@ -180,7 +190,10 @@ def fit_prefill(gpu: Accelerator, rows: Columns) -> Constants:
 
 
 def fit_decode(gpu: Accelerator, rows: Columns) -> Constants:
-    """Constants per KV format and kernel class, each class near the fit of all classes that share reads."""
+    """Constants per KV format and kernel class, each class near the fit of all classes that share reads.
+
+    Rows of other GPUs of the generation, which run the same kernels, count as its own do.
+    """
     fitted: dict[str, dict[str, Any]] = {}
     for kv in np.unique(rows["format"]):
         keys = {kind: f"{kv}{kind}" for kind in DECODE_CLASSES}
@@ -201,10 +214,31 @@ def fit_decode(gpu: Accelerator, rows: Columns) -> Constants:
                 fitted[key] = fixed | pooled
             elif not few and kind != "-unshared":
                 fitted[key] = fixed | _best(gpu, (key,), own, [pooled, DECODE_START | SPLITTING[0]], fixed, PULL)
+            own = select(own, _measured_on(gpu, own))
             if key in fitted and len(own["seconds"]):
+                if len(own["seconds"]) < np.sum(rows["key"] == key):
+                    start = {name: fitted[key].pop(name) for name in OF_ONE_GPU}
+                    fitted[key] |= _fit(predict_decode, gpu, "attention_decode", (key,), own, start, fitted[key], PULL)
                 predicted = predict_decode(gpu.with_constants("attention_decode", key, fitted[key]), own)
                 fitted[key]["fit"] = unseen_band(predicted, own["seconds"], len(DECODE_START))
     return {"attention_decode": with_nvfp4(fitted, DECODE_KEYS)}
+
+
+def _measured_on(gpu: Accelerator, rows: Columns) -> np.ndarray:
+    """(rows,) bool: measured on this GPU, not on another of its generation."""
+    own: np.ndarray = rows["gpu"] == gpu.name
+    return own if own.any() else np.ones(len(own), dtype=bool)  # a user's machine, calibrated from another's constants
+
+
+def _predict_generation(gpu: Accelerator, rows: Columns) -> np.ndarray:
+    """Seconds of rows of this GPU and of others, all with its constants."""
+    seconds = np.empty(len(rows["seconds"]))
+    own = _measured_on(gpu, rows)
+    for name in np.unique(rows["gpu"]):
+        mask = rows["gpu"] == name
+        runs = gpu if own[mask].all() else replace(load_accelerator(name), calibration=gpu.calibration)
+        seconds[mask] = predict_decode(runs, select(rows, mask))
+    return seconds
 
 
 def unseen_band(predicted: np.ndarray, measured: np.ndarray, constants: int) -> dict[str, float]:
@@ -236,12 +270,14 @@ def _best(
     pull: ridge towards the first start.
     """
     fits = [
-        _fit(predict_decode, gpu, "attention_decode", keys, rows, start, fixed, pull if start is starts[0] else 0.0)
+        _fit(
+            _predict_generation, gpu, "attention_decode", keys, rows, start, fixed, pull if start is starts[0] else 0.0
+        )
         for start in starts
     ]
 
     def misfit(values: dict[str, float]) -> float:
-        predicted = predict_decode(_with(gpu, "attention_decode", keys, fixed | values), rows)
+        predicted = _predict_generation(_with(gpu, "attention_decode", keys, fixed | values), rows)
         error = np.abs(np.log(predicted / rows["seconds"]))
         return float(np.mean(np.minimum(error, 0.1 + 0.3 * error)))
 
@@ -297,4 +333,12 @@ def decode_target(op: str, form: str) -> tuple[float, float] | None:
 
 
 PREFILL = Op("prefill-attention", ("attention_context",), prepare_prefill, predict_prefill, fit_prefill, prefill_target)
-DECODE = Op("decode-attention", ("attention_generation",), prepare_decode, predict_decode, fit_decode, decode_target)
+DECODE = Op(
+    "decode-attention",
+    ("attention_generation",),
+    prepare_decode,
+    predict_decode,
+    fit_decode,
+    decode_target,
+    pooled=POOLED,
+)

@@ -19,15 +19,22 @@ from cost_model.fit.common import Columns, Constants, Op, band, fit_record, held
 ENGINE_OF = {"nccl": "trtllm"}
 
 
-def calibrate(op: Op, gpu: Accelerator, rows: Columns, source: str, date: str) -> tuple[Constants, Columns]:
+def calibrate(
+    op: Op, gpu: Accelerator, rows: Columns, source: str, date: str, sisters: Columns | None = None
+) -> tuple[Constants, Columns]:
     """Constants of an operation on one GPU and engine, each entry with its fit record.
 
+    Args:
+        sisters: rows of other GPUs of its generation under the same engine, for an operation that pools them.
     Returns:
         (constants, rows used in the fit).
     """
     kept_back = held_out(rows.get("holdout", rows["group"]))
-    used = select(rows, ~kept_back)
-    fitted = op.fit(gpu, used)
+    used = seen_by_fit = select(rows, ~kept_back)
+    if sisters is not None:
+        more = select(sisters, ~held_out(sisters.get("holdout", sisters["group"])))
+        seen_by_fit = {name: np.concatenate([used[name], more[name]]) for name in used}
+    fitted = op.fit(gpu, seen_by_fit)
     for name, keys in fitted.items():
         for key, values in keys.items():
             gpu = gpu.with_constants(name, key, values)
@@ -42,7 +49,7 @@ def calibrate(op: Op, gpu: Accelerator, rows: Columns, source: str, date: str) -
             if len(own["seconds"]):
                 record |= fit_record(op.predict(gpu, own), own["seconds"], own["group"])
             values["fit"] = record | values.get("fit", {})
-    return fitted, used
+    return fitted, seen_by_fit
 
 
 def write_constants(path: Path, fitted: Constants, under: str = "") -> None:

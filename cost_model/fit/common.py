@@ -73,6 +73,7 @@ class Op:
     predict: Callable[[Accelerator, Columns], np.ndarray]
     fit: Callable[[Accelerator, Columns], Constants]
     target: Callable[[str, str], tuple[float, float] | None]
+    pooled: tuple[str, ...] = ()  # GPUs whose `fit` also takes rows of their generation's others, told apart by `gpu`
 
 
 def load(op: Op, directory: Path, system: str | None = None) -> Columns | None:
@@ -192,7 +193,9 @@ def fit_constants(
     random = np.random.default_rng(0)
     guesses = [first] + [np.clip(first + random.normal(0, 0.15, len(first)), 1e-3, 0.999) for _ in range(starts - 1)]
     fits = [
-        least_squares(residuals, guess, bounds=(0, 1), loss="soft_l1", f_scale=scale, diff_step=1e-4)
+        least_squares(
+            residuals, guess, bounds=(0, 1), loss="soft_l1", f_scale=scale, diff_step=1e-4, ftol=1e-6, xtol=1e-6
+        )
         for guess in guesses
     ]
     best = min(fits, key=lambda fit: fit.cost)

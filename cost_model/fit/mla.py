@@ -96,7 +96,8 @@ def fit_prefill(gpu: Accelerator, rows: Columns) -> Constants:
 
 def fit_decode(gpu: Accelerator, rows: Columns) -> Constants:
     """Constants per KV format, from several splitting schemes as the split constants have several local optima."""
-    return _fit(predict_decode, gpu, "mla_decode", rows, tuple(DECODE_START | scheme for scheme in SPLITTING), {})
+    starts = tuple(DECODE_START | scheme for scheme in SPLITTING)
+    return _fit(predict_decode, gpu, "mla_decode", rows, starts, {"full_waves": 0.0, "exposure": 0.0})
 
 
 def _fit(

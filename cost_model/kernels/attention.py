@@ -7,13 +7,17 @@ diagonal or left of the window skipped, one thread block per query tile and head
     block   = key tiles x tile time + block_s
 
 A partly filled query tile costs between its share and the whole (tile_quantisation). Keys and values move
-cache_passes times: appended to the cache, read back, cast on the way.
+cache_passes times: appended to the cache, read back, cast on the way. On Hopper, bf16 heads of another width than 128
+have a longer launch path (other_width_s).
 
 Decode is split-KV (FlashDecoding, XQA, trtllm-gen): a block carries the query heads of a group over one slice of the
 context, so that a group reads the cache once.
 
-    seconds = overhead + ramp + reduction of the slices + sqrt(start^2 + max(stream, math)^2)
-    start   = waves x (block_s + block_row_s x padded heads of the group)     stream = cache bytes / bandwidth
+    seconds = overhead + ramp + reduction of the slices + sqrt(start^2 + 2 exposure start core + core^2)
+    start   = waves x (block_s + block_row_s x padded heads of the group)     core = max(stream, math)
+    stream  = cache bytes / bandwidth x (1 + full_waves / waves)
+
+The last factor is Little's law: few blocks keep too few bytes in flight to fill the bandwidth.
 
 Four classes of group size have constants of their own, because engines dispatch other kernels for them: one query head
 per KV head (CUDA cores), up to 8, up to 32, and more than 32, where the TensorRT-LLM kernels measured stop sharing the
@@ -78,7 +82,8 @@ def attention_prefill(
     keys = np.asarray(tokens) + (np.minimum(past, _limit(window)) if np.any(window) else past)
     cache = (2.0 * KV_BYTES[kv]) * c.cache_passes * kv_heads * keys
     moved = batch * head_dim * (2.0 * _BF16_BYTES * heads * tokens + cache)
-    return prefill_seconds(gpu, c, np.asarray(batch) * heads, tokens, window, past, tile_s, moved)
+    seconds = prefill_seconds(gpu, c, np.asarray(batch) * heads, tokens, window, past, tile_s, moved)
+    return seconds + c.other_width_s * np.not_equal(head_dim, TILE)
 
 
 def attention_decode(
@@ -109,9 +114,11 @@ def attention_decode(
     rows = group * queries
     c = gpu.calibration.at("attention_decode", kv + len(KV_FORMATS) * decode_class(group, rows, head_dim), DECODE_KEYS)
     length = keys = context
+    masking: Any = 1.0
     if np.any(window):
         length = np.minimum(context, _limit(window) + (np.asarray(queries) - 1.0))
         keys = length + c.masked_splits * (context - length)
+        masking = keys / length
     sequences = blocks = np.asarray(batch) * kv_heads  # sequences x KV heads
     per_head = cache = length * ((2.0 * TILE) * KV_BYTES[kv] * width)  # key and value bytes of one KV head
     padded = np.ceil(rows * (1.0 / HEAD_STEP)) * HEAD_STEP
@@ -137,6 +144,7 @@ def attention_decode(
         flops_per_byte=flops,
         rate=rate,
         warm_l2=warm_l2,
+        masking=masking,
         fixed_s=c.overhead_s + c.narrow_s * np.minimum(np.maximum(2.0 - 2.0 * width, 0.0), 1.0),
     )
 
@@ -192,12 +200,14 @@ def split_kv_seconds(
     rate: Any,
     warm_l2: bool,
     fixed_s: Any,
+    masking: Any = 1.0,
 ) -> Any:
     """Decode attention from its unsplit thread blocks, the bytes of the whole call and the math done on each of them.
 
     A block is split over its `keys` into slices of at least split_tokens while fewer than resident_waves blocks per SM
     exist, at most max_splits; the slices' results are then reduced. The reduction never costs more than one more
-    sequence's cache read would, which keeps seconds from falling as the batch grows.
+    sequence's cache read would, which keeps seconds from falling as the batch grows. `masking`: slices there are for
+    each that reads keys, the others lying left of a window.
     """
     slots = c.resident_waves * gpu.sm_count
     most = slots / blocks
@@ -205,15 +215,16 @@ def split_kv_seconds(
     waves = blocks * splits * (1.0 / gpu.sm_count)
     start = (waves + c.wave_quantisation * (np.ceil(waves) - 1.0 - waves)) * block_s
     bandwidth = c.memory_efficiency * gpu.memory_bytes_per_s
-    read = cache_bytes / bandwidth
-    reduction = np.minimum(c.reduce_s * splits, np.sqrt(c.reduce_s * most * read))
+    stream = cache_bytes / bandwidth
+    reduction = np.minimum(c.reduce_s * splits, np.sqrt(c.reduce_s * most * stream))
     ramp = c.ramp_s * np.minimum(first_bytes / c.ramp_bytes, 1.0)
-    math = read * (flops_per_byte * (bandwidth / rate))
+    math = stream * (flops_per_byte * (bandwidth / rate))
+    read = stream * (1.0 + c.full_waves * masking / waves)
     if warm_l2:  # all of the cache stays in L2 up to 0.4 of it, none from 1.0 on
         cached = np.clip((1.0 - cache_bytes / gpu.l2_bytes) / 0.6, 0.0, 1.0)
         read = read * (1.0 - c.l2_saving * cached)
     core = np.maximum(read + other_bytes * (1.0 / gpu.memory_bytes_per_s), math)
-    return fixed_s + ramp + reduction + np.sqrt(start * start + core * core)
+    return fixed_s + ramp + reduction + np.sqrt(start * start + core * (core + (2.0 * c.exposure) * start))
 
 
 def fp8_gain(gpu: Accelerator, compute_format: Any, realised: Any) -> Any:
