@@ -112,6 +112,9 @@ function drawLimits() {
     ` (${formatOf(designOf(best))}), ${number(P.tokens_per_s_per_gpu[best], 4)} tokens/s/GPU at ${number(1 / P.tpot_s[best])} tokens/s/user. ${against}`,
   );
 }
+function relayout(changes) {
+  if (window.Plotly) Plotly.relayout("chart", changes); // else the first drawing shows them
+}
 let pending = 0;
 function redrawSoon() {
   // sliders fire often: one redraw per frame
@@ -119,7 +122,7 @@ function redrawSoon() {
     pending = requestAnimationFrame(() => {
       pending = 0;
       drawLimits();
-      Plotly.relayout("chart", { shapes: slaShapes() });
+      relayout({ shapes: slaShapes() });
     });
 }
 function startControls() {
@@ -176,7 +179,7 @@ function startControls() {
       drawChart();
     };
   document.getElementById("reset").onclick = () =>
-    Plotly.relayout("chart", { "xaxis.autorange": true, "yaxis.autorange": true });
+    relayout({ "xaxis.autorange": true, "yaxis.autorange": true });
   const setRate = slider("sla-rate", "tokens_per_s_per_user", 0, (v) => {
     state.rate = v;
     redrawSoon();

@@ -28,8 +28,17 @@ def test_the_table_and_the_panel_answer_before_plotly_is_loaded(opened):
     opened.evaluate("window.kept = window.Plotly; window.Plotly = undefined")
     opened.locator("#designs-table tbody tr .pick").nth(2).click()
     assert opened.locator("#designs-table tbody tr").nth(2).get_attribute("class") == "on"
-    assert opened.locator("#designs-table tbody tr small").nth(0).inner_text()
-    opened.evaluate("window.Plotly = window.kept; drawChart()")
+    opened.locator("#sla-rate").focus()
+    opened.keyboard.press("ArrowRight")
+    opened.locator("#reset").click()
+    opened.select_option("#colour", "plan")
+    assert opened.locator("#sla-rate-out").inner_text() != "any"
+    opened.locator("#sla-rate").focus()
+    opened.keyboard.press("Home")
+    opened.evaluate("new Promise(requestAnimationFrame)")
+    opened.evaluate("window.Plotly = window.kept")
+    opened.select_option("#colour", "none")
+    assert opened.complaints == []
 
 
 def test_the_time_of_a_token_is_stacked_by_component_and_bound(opened, small_run):
