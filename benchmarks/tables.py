@@ -2,8 +2,8 @@
 (reports/serving_accuracy.toml): `python benchmarks/tables.py RESULTS_DIR`.
 
 RESULTS_DIR holds what the benchmarks print with --json: kernels.json, shape_gain.json, serving.json, speed.json,
-search.json, page.json, kill.json, scale.json (see `make bench`). A table stands between `<!-- name: begin -->` and
-`<!-- name: end -->`; tables whose result is not there stay as they are.
+profile.json, search.json, page.json, kill.json, scale.json (see `make bench`). A table stands between
+`<!-- name: begin -->` and `<!-- name: end -->`; tables whose result is not there stay as they are.
 """
 
 from __future__ import annotations
@@ -163,6 +163,15 @@ def speed(result: dict[str, Any]) -> str:
     return markdown(("one core, CPU time", "rate"), rows)
 
 
+def profile(result: dict[str, Any]) -> str:
+    """Points per CPU second, and the share of each part in it, largest on average first."""
+    shares = [entry["shares"] for entry in result.values()]
+    parts = sorted({part for own in shares for part in own}, key=lambda part: -sum(own.get(part, 0) for own in shares))
+    rows = [["points per CPU second", *(f"{entry['points_per_s']:,}" for entry in result.values())]]
+    rows += [[part, *(percent(own.get(part, 0.0)) for own in shares)] for part in parts]
+    return markdown(("", *result), rows)
+
+
 def search(result: dict[str, Any]) -> str:
     parts = []
     for name, entry in result["problems"].items():
@@ -240,6 +249,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "serving": ("serving", serving),
     "published": ("published", published),
     "speed": ("speed", speed),
+    "profile": ("profile", profile),
     "search": ("search", search),
     "page": ("page", page),
     "kill": ("kill", kill),
