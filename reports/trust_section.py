@@ -23,7 +23,7 @@ def trust_section(run: Any) -> Safe:
     gpus = [cell.gpu for cell in _one_per_gpu(run)]
     blocks = [
         *(serving_block(gpu.name, gpu.engine.name, _classes(run)) for gpu in gpus),
-        *(_kernel_block(gpu, run) for gpu in gpus),
+        *(kernel_block(gpu, run) for gpu in gpus),
         column,
         _accuracy_block(run),
     ]
@@ -95,7 +95,7 @@ def _serving_row(cell: dict[str, Any], gpu: str, engine: str) -> list[Any]:
 _ERRORS = ("tpot_median", "tpot_p90", "ttft_median", "throughput_median")
 
 
-def _kernel_block(gpu: Any, run: Any) -> Safe:
+def kernel_block(gpu: Any, run: Any) -> Safe:
     """Errors of the kernels that this run's designs use; the others folded away; what is borrowed."""
     rows = calibration_rows(gpu)
     measured = [r for r in rows if r.get("evidence") == "measured" and "median_error" in r]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pandas as pd
 import pytest
 
-from cost_model.accelerator import available
+from cost_model.accelerator import available, load_accelerator
 from reports.accuracy import serving_accuracy
-from reports.trust_section import serving_block
+from reports.trust_section import kernel_block, serving_block
 
 
 def cell(**wanted):
@@ -34,6 +37,18 @@ def test_what_was_not_measured_is_called_extrapolated(gpu, engine, classes, said
     text = serving_block(gpu, engine, classes)
     assert shown in text
     assert (said in text and "extrapolated" in text) if said else "extrapolated" not in text
+
+
+def test_kernels_of_a_moe_fold_their_exchanges_into_one_row():
+    design = {"recipe": "nvfp4", "kv_format": "fp8", "kv_lora_rank": 0, "experts": 128}
+    run = SimpleNamespace(designs=pd.DataFrame([design]))
+    text = kernel_block(load_accelerator("gb200-nvl72"), run)
+    used, _, others = text.partition("Other kernels")
+    assert used.count("all to all</td>") == 1 and "kinds, the median one" in used
+    assert others.count("all to all</td>") > 5
+    assert "experts</td><td>nvfp4" in used and "mla decode" not in used
+    dense = kernel_block(load_accelerator("gb200-nvl72"), SimpleNamespace(designs=run.designs.assign(experts=0)))
+    assert "all to all</td>" not in dense.partition("Other kernels")[0]
 
 
 def test_every_measured_gpu_is_bundled():
