@@ -1,4 +1,4 @@
-"""Where the time goes: `python -m benchmarks.profile [--studies STUDY ...] [--seconds S] [--json]`.
+"""Where the time goes: `python -m benchmarks.speed_profile [--studies STUDY ...] [--seconds S] [--json]`.
 
 Full predictions as `speed.py` makes them (at 525 and at 96 plans per batch) and chunks of the exact sweeps of studies,
 one process, the innermost function of ours on the stack sampled at every millisecond of its CPU time.
