@@ -1,5 +1,6 @@
-"""docs/extending.md on a copy of the repository: its edits, made as they stand, add a number format."""
+"""docs/extending.md on a copy of the repository: its edits, made as they stand, add a format, a GPU and a family."""
 
+import ast
 import json
 import os
 import re
@@ -45,7 +46,7 @@ def copy(tmp_path_factory):
 
 
 def python(root, *arguments):
-    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(root)}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=root, env=environment, capture_output=True, text=True, check=False
     )
@@ -75,3 +76,23 @@ print(quality.predicted_loss(model, "mxfp6").quant_loss, aligned(model, "mxfp6",
     loss, eight, many = python(copy, "-c", check).split()
     assert float(loss) == pytest.approx(0.005)
     assert (eight, many) == ("True", "False")
+
+
+def test_a_gpu_put_where_the_page_says_is_known_by_its_name(copy):
+    (text,) = re.findall(r'Path\("h100-96gb.toml"\).write_text\("""\n(.*?)"""\)', PAGE, re.S)
+    (copy / "cost_model" / "accelerators" / "h100-96gb.toml").write_text(text)
+    command = "predict llama-3.1-8b --gpu h100-96gb --batch 32 --isl 1024 --osl 1024 --json"
+    priced = json.loads(python(copy, "ridgeline.py", *command.split()))
+    assert priced["evidence"] == "extrapolated" and priced["tpot_s"] > 0
+
+
+def test_a_family_added_where_the_page_says_reads_its_model(copy):
+    section = PAGE[PAGE.index("## A model family") :]
+    (entry,) = re.findall(r"^GRANITE = .*?^TABLES.*?$", section, re.M | re.S)
+    (config,) = re.findall(r"^config = (\{.*?^\})$", section, re.M | re.S)
+    tables = copy / "spaces" / "huggingface_families.py"
+    tables.write_text(f"{tables.read_text()}\n\n{entry}\n")
+    config = ast.literal_eval(config)
+    (copy / "spaces" / "models" / "granite-3.1-8b.json").write_text(json.dumps(config))
+    command = "predict granite-3.1-8b --gpu h200-sxm --batch 8 --isl 1024 --osl 128 --json"
+    assert json.loads(python(copy, "ridgeline.py", *command.split()))["fits"]
