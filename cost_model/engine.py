@@ -40,7 +40,7 @@ class Engine:
         step_overhead_s: host gap of one step that the GPU waits for (scheduling, sampling, launch).
         layer_overhead_s, moe_layer_overhead_s: small kernels and launch gaps of any layer and of an MoE layer that are
             not priced by name, less what back-to-back launches overlap (negative where that is more).
-        sequence_overhead_s: host work per sequence in a step.
+        sequence_overhead_s: host work per sequence that one attention-DP rank has in a step.
         prefill_overhead_s: extra host work of a step that starts prompts.
         first_token_s: from a request's arrival to its first step, and from its token to the client.
         linear_factor, experts_factor: (formats,) seconds in a running engine over seconds of the same kernel measured

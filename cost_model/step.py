@@ -111,7 +111,7 @@ def charged(design: Design, plan: Deployment, tokens: Tokens, kernels_alone: Sec
         ffn = ffn * np.where(a.is_moe & (np.asarray(plan.ep) > 1), engine.expert_parallel_factor, 1.0)
     layers = np.asarray(a.layers)
     own = layers * engine.layer_overhead_s + a.moe_layers * engine.moe_layer_overhead_s
-    rows = (np.asarray(tokens.sequences) + tokens.starting) * plan.attention_dp
+    rows = np.asarray(tokens.sequences) + tokens.starting  # of one attention-DP rank, which has a scheduler of its own
     exchanged = (np.asarray(plan.attention_dp) > 1) & (np.asarray(plan.ep) > 1)
     exchange = a.moe_layers * engine.exchange_overhead_s * exchanged if np.any(exchanged & a.is_moe) else 0.0
     fixed = engine.step_overhead_s + engine.sequence_overhead_s * rows
