@@ -11,6 +11,7 @@ import numpy as np
 
 from cost_model.counts import kv_bytes_per_sequence
 from search.objective import ServingObjective
+from search.sweep import trial_count
 from spaces.design_space import DesignSpace, Proposals
 from spaces.formats import KV_FORMATS, RECIPES
 from spaces.parameters import parameters
@@ -19,7 +20,9 @@ from studies.study import Study
 
 SAMPLES = 100_000
 _CHUNK = 8192
-_TIMED = 32  # trials priced to estimate the time of a run
+_BATCH = 64  # trials that a search scores in one call
+_DRAWN = 8192  # random trials, of which the feasible ones are priced to estimate times
+_PIECE_POINTS = 200_000  # points of the piece of a sweep that is timed
 
 
 @dataclass
@@ -203,20 +206,26 @@ def _served(study: Study, objective: ServingObjective, cell: Any) -> list[dict[s
 def _estimates(
     study: Study, objective: ServingObjective, sample: Sample, points: int, inner: int, seed: int
 ) -> dict[str, Any]:
-    """Seconds of a run and of a sweep on one core, from a timed batch of random trials."""
-    space = study.space
-    index = space.random_index(_TIMED, np.random.default_rng(seed))[:, list(space.outer)]
-    objective.score(index[:2])  # the first call loads tables
-    before = time.perf_counter()
-    objective.score(index)
-    seconds = time.perf_counter() - before
-    full, _ = objective.expand(index)
-    priced = max(_accurate(objective, space.decode(full))[0], 1) * points
-    rate = priced / seconds
-    sweep_points = space.size * sample.accurate / sample.proposals * points
+    """Seconds of a run and of a sweep on one core, from a batch of a search and a piece of a sweep that are timed.
+
+    A sweep's neighbours have more in common than the random trials of the piece: it takes rather less.
+    """
+    drawn = study.space.random_index(_DRAWN, np.random.default_rng(seed))[:, list(study.space.outer)]
+    feasible, judge_s = _timed(objective.feasible, drawn)
+    rows = drawn[feasible] if feasible.any() else drawn[:1]
+    objective.score(rows[:1])  # the first call loads tables
+    batch, piece = rows[:_BATCH], rows[: max(1, _PIECE_POINTS // (inner * points))]
+    batch_s, piece_s = _timed(objective.score, batch)[1], _timed(objective.points, piece)[1]
+    every_s = judge_s / len(drawn) + float(feasible.mean()) * piece_s / len(piece)
     return {
-        "points_per_s": rate,
-        "run_seconds": study.search.trials * inner * points / rate,  # if every proposal is priced
-        "sweep_points": sweep_points,
-        "sweep_seconds": sweep_points / rate,
+        "points_per_s": len(piece) * inner * points / piece_s,
+        "run_seconds": study.search.trials * batch_s / len(batch),  # if every proposal is priced
+        "sweep_points": study.space.size * sample.accurate / sample.proposals * points,
+        "sweep_seconds": trial_count(objective) * every_s,
     }
+
+
+def _timed(function: Callable[[np.ndarray], Any], rows: np.ndarray) -> tuple[Any, float]:
+    before = time.perf_counter()
+    result = function(rows)
+    return result, time.perf_counter() - before
