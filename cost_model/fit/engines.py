@@ -20,7 +20,7 @@ from spaces.deployment import Deployment
 from spaces.formats import FORMATS
 from spaces.workload import Workload
 
-NOISE = {"tpot": 0.05, "ttft": 0.3, "throughput": 0.05}  # log errors below which a residual counts as quadratic
+NOISE = {"tpot": 0.1, "ttft": 0.3, "throughput": 0.05}  # log errors below which a residual counts as quadratic
 WEIGHT = {"tpot": 1.0, "ttft": 0.225, "throughput": 0.5}
 RIDGE = 0.05  # residual of a constant one spread away from its parent
 STEP = 1e-2  # of a constant, in spreads, for slopes
