@@ -28,7 +28,7 @@ from benchmarks.serving_rows import NAMES, Batch, batches, illegal, read_rows, r
 from cost_model.design import Design  # noqa: E402
 from cost_model.engine import Engine, load_engine  # noqa: E402
 from cost_model.fit.calibrate import locked  # noqa: E402
-from cost_model.fit.engines import RELEASE_SPREAD, Case, fit, trial_engine  # noqa: E402
+from cost_model.fit.engines import RELEASE_SPREAD, SPREAD, Case, fit, trial_engine  # noqa: E402
 from cost_model.kernels.routing import skew_code  # noqa: E402
 from spaces.deployment import FIELDS, unchecked  # noqa: E402
 from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, kv_code, recipe_code  # noqa: E402
@@ -145,15 +145,11 @@ def fitted(name: str, rows: pd.DataFrame) -> dict[str, Any]:
 
 def base(name: str) -> Engine:
     """The engine before any fit: every factor 1, no overhead."""
-    neutral = {
-        key: 0.0 for key in ("step_overhead_s", "layer_overhead_s", "moe_layer_overhead_s", "sequence_overhead_s")
-    }
-    neutral |= {key: 0.0 for key in ("prefill_overhead_s", "first_token_s")}
-    neutral |= {key: 1.0 for key in ("attention_factor", "communication_factor", "prefill_factor", "release_factor")}
-    neutral |= {"pool_factor": 1.0, "queue_factor": 1.0, "expert_parallel_factor": 1.0, "exchange_overhead_s": 0.0}
+    neutral = {name: 1.0 for name in SPREAD if name.endswith("factor")} | {"release_factor": 1.0}
+    neutral |= {name: 0.0 for name in SPREAD if name.endswith("_s")}
     start = {"step_overhead_s": 2e-4, "prefill_overhead_s": 1e-3, "first_token_s": 1e-2}
     ones = np.ones(len(load_engine(name).linear_factor))
-    return replace(load_engine(name), **{**neutral, **start}, linear_factor=ones, experts_factor=ones)
+    return replace(load_engine(name), **{**neutral, **start, "linear_factor": ones, "experts_factor": ones})
 
 
 def child(parent: Engine, found: dict[str, Any]) -> Engine:

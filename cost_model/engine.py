@@ -44,7 +44,8 @@ class Engine:
         prefill_overhead_s: extra host work of a step that starts prompts.
         first_token_s: from a request's arrival to its first step, and from its token to the client.
         linear_factor, experts_factor: (formats,) seconds in a running engine over seconds of the same kernel measured
-            alone, by weight format. attention_factor, communication_factor: likewise.
+            alone, by weight format. attention_factor (of decoding), prompt_attention_factor,
+            communication_factor: likewise.
         expert_parallel_factor: the same for experts spread over ranks, which wait for the fullest in every layer.
         prefill_factor: the same for the part of a step that prompts add.
         pool_factor: seconds of a prompt on a prefill pool over those of its passes (scheduling, KV hand-over, ranks
@@ -76,6 +77,7 @@ class Engine:
     linear_factor: Any
     experts_factor: Any
     attention_factor: float
+    prompt_attention_factor: float
     expert_parallel_factor: float
     communication_factor: float
     prefill_factor: float

@@ -71,7 +71,10 @@ def forward(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Seco
 
 
 def kernel_seconds(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Seconds]:
-    """Seconds of the kernels of each pass, as measured alone; "overhead" holds the small operations."""
+    """Seconds of the kernels of each pass, as measured alone, attention cores of prompts apart ("prompt_core").
+
+    "overhead" holds the small operations.
+    """
     attention = gathered(
         partial(layer.attention_side, design),
         design.product,
@@ -85,13 +88,14 @@ def kernel_seconds(design: Design, plan: Deployment, passes: list[Tokens]) -> li
     )
     wire = gathered(partial(layer.ffn_wire, design), design.product, *[(group, dp, plan.ep, p.total) for p in passes])
     linear = _with_mla(design, plan, passes, [part[0] for part in attention])
-    core = attention_cores(design, plan, passes)
+    core, prompt_core = attention_cores(design, plan, passes)
     exchange = _helix(design, plan, passes, core)
     results = []
     for i in range(len(passes)):
         seconds = {
             "attention_linear": linear[i],
             "attention_core": core[i],
+            "prompt_core": prompt_core[i],
             "ffn": ffn[i][0] + attention[i][4],
             "communication": attention[i][1] + wire[i][0] + exchange[i],
             "head": attention[i][2],
@@ -118,7 +122,8 @@ def charged(design: Design, plan: Deployment, tokens: Tokens, kernels_alone: Sec
     fixed = fixed + np.where(np.asarray(tokens.prompt_tokens) > 0, engine.prefill_overhead_s, 0.0)
     return {
         "attention_linear": linear * seconds["attention_linear"],
-        "attention_core": scale * engine.attention_factor * seconds["attention_core"],
+        "attention_core": scale * engine.attention_factor * seconds["attention_core"]
+        + scale * engine.prompt_attention_factor * seconds["prompt_core"],
         "ffn": ffn * seconds["ffn"],
         "communication": scale * engine.communication_factor * seconds["communication"] + exchange,
         "head": scale * engine.linear_factor[layer.BF16] * seconds["head"],
@@ -160,8 +165,8 @@ def _helix(design: Design, plan: Deployment, passes: list[Tokens], core: list[An
     return [layer.exposed_exchange(e, c, p.sequences) for e, c, p in zip(whole, core, passes, strict=True)]
 
 
-def attention_cores(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Any]:
-    """Attention cores of all layers: decoding sequences plus prompts."""
+def attention_cores(design: Design, plan: Deployment, passes: list[Tokens]) -> tuple[list[Any], list[Any]]:
+    """Attention cores of all layers in each pass: of decoding sequences, and of prompts."""
     decoding = [(plan.attention_tp, plan.kvp, np.maximum(p.sequences, 1), p.queries, p.context) for p in passes]
     prompts = [
         (
@@ -174,7 +179,7 @@ def attention_cores(design: Design, plan: Deployment, passes: list[Tokens]) -> l
     ]
     decode = _where_any(design, layer.decode_core, decoding, [p.sequences for p in passes])
     prefill = _where_any(design, layer.prefill_core, prompts, [p.prompt_tokens for p in passes])
-    return [d + p for d, p in zip(decode, prefill, strict=True)]
+    return decode, prefill
 
 
 def _where_any(

@@ -31,6 +31,7 @@ SPREAD = {
     "experts_factor": 0.15,
     "expert_parallel_factor": 0.12,
     "attention_factor": 0.12,
+    "prompt_attention_factor": 0.2,
     "communication_factor": 0.2,
     "prefill_factor": 0.15,
     "pool_factor": 0.25,
@@ -44,7 +45,7 @@ SPREAD = {
     "first_token_s": 1e-2,
 }
 FORMAT_SPREAD = 0.12
-RELEASE_SPREAD = {"release_factor": 0.15, "prefill_factor": 0.12, "layer_overhead_s": 5e-6}
+RELEASE_SPREAD = {"release_factor": 0.08, "prefill_factor": 0.12, "layer_overhead_s": 3e-6}
 LEAST = {
     "exchange_overhead_s": 0.0,
     "step_overhead_s": 0.0,
