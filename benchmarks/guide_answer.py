@@ -27,6 +27,9 @@ class Answer:
     def verdict(self) -> str:
         return {True: "agrees", False: "**disagrees**", None: "-"}[self.agrees]
 
+# four steps per doubling: with powers of two, where a target falls between them would decide who gains
+BATCHES = tuple(sorted({round(2 ** (i / 4)) for i in range(45)}))
+
 
 def near(value: float, published: float) -> bool:
     return abs(value / published - 1) <= NEAR
@@ -77,7 +80,7 @@ def served(
     engine: str = "trtllm",
 ) -> tuple[Best, Any]:
     """A model under every legal plan of a GPU."""
-    plans = enumerate_deployments(gpus, model(name), pp=(1,))
+    plans = enumerate_deployments(gpus, model(name), BATCHES, pp=(1,))
     one = model(name).map(lambda v: np.asarray(v).reshape(1, 1))
     p = predict(one, recipe, plans, Workload(isl=isl, osl=osl), gpu(where, engine), kv)
     flat = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.guide_answer import NEAR, Answer, gemm, gpu, model, near, served
+from benchmarks.guide_answer import BATCHES, NEAR, Answer, gemm, gpu, model, near, served
 from cost_model import counts, kernels, predict, quality
 from reports.mixing import variant
 from reports.words import percent
@@ -62,7 +62,7 @@ def _served_gain(changed: Architecture, base: Architecture, target: float, where
     """Throughput at a target over the base's, bf16."""
     values = []
     for a in (base, changed):
-        plans = enumerate_deployments((1, 2, 4, 8), a, pp=(1,))
+        plans = enumerate_deployments((1, 2, 4, 8), a, BATCHES, pp=(1,))
         p = predict(
             a.map(lambda v: np.asarray(v).reshape(1, 1)), "bf16", plans, Workload(isl=1024, osl=1024), gpu(where)
         )

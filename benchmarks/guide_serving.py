@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.guide_answer import NEAR, Answer, gpu, model, near, served
+from benchmarks.guide_answer import BATCHES, NEAR, Answer, gpu, model, near, served
 from cost_model import predict
 from reports.pricing import serve
 from reports.words import percent
@@ -93,7 +93,7 @@ def tensor_parallel() -> Answer:
 
 
 def wide_ep() -> Answer:
-    plans = enumerate_deployments((8, 16, 32), model("deepseek-r1"), pp=(1,))
+    plans = enumerate_deployments((8, 16, 32), model("deepseek-r1"), BATCHES, pp=(1,))
     one = model("deepseek-r1").map(lambda v: np.asarray(v).reshape(1, 1))
     p = predict(one, "nvfp4", plans, Workload(isl=1024, osl=1024), gpu("gb200-nvl72"), "fp8")
     fast = np.ravel(p.legal & p.fits & (p.tokens_per_s_per_user >= 50.0))
