@@ -45,7 +45,7 @@ SPREAD = {
     "first_token_s": 1e-2,
 }
 FORMAT_SPREAD = 0.12
-RELEASE_SPREAD = {"release_factor": 0.08, "prefill_factor": 0.12, "layer_overhead_s": 3e-6}
+RELEASE_SPREAD = {"release_factor": 0.11, "prefill_factor": 0.12, "layer_overhead_s": 4e-6}
 LEAST = {
     "exchange_overhead_s": 0.0,
     "step_overhead_s": 0.0,
