@@ -7,7 +7,7 @@ import numpy as np
 from search.frontier import Scale, Table, hypervolume_contributions, largest, loss_values, nondominated
 from search.scores import Scorer
 
-EVEN_SHARE = 0.3  # of the weight of parents: spread evenly, the rest by hypervolume contribution
+EVEN_SHARE = 0.1  # of the weight of parents: spread evenly, the rest by hypervolume contribution
 SPARE_PARENTS = 32  # least infeasible rows that serve as parents until one is feasible
 POINTS_PER_TRIAL = 64  # most points of one trial that its record keeps
 
