@@ -27,6 +27,7 @@ class Answer:
     def verdict(self) -> str:
         return {True: "agrees", False: "**disagrees**", None: "-"}[self.agrees]
 
+
 # four steps per doubling: with powers of two, where a target falls between them would decide who gains
 BATCHES = tuple(sorted({round(2 ** (i / 4)) for i in range(45)}))
 
