@@ -39,7 +39,7 @@ bench: $(VENV)/tests
 	$(BIN)/python benchmarks/published.py $(DATA)/serving.csv.gz --json > $(RESULTS)/published.json
 	$(BIN)/python benchmarks/speed.py --json > $(RESULTS)/speed.json
 	$(BIN)/python -m benchmarks.speed_profile --json > $(RESULTS)/profile.json
-	$(BIN)/python benchmarks/search.py --json > $(RESULTS)/search.json
+	$(BIN)/python benchmarks/search.py --json --dask > $(RESULTS)/search.json
 	$(BIN)/python benchmarks/page.py --json > $(RESULTS)/page.json
 	$(BIN)/python -m benchmarks.kill --json > $(RESULTS)/kill.json
 	$(BIN)/python -m benchmarks.scale --json > $(RESULTS)/scale.json

@@ -40,8 +40,8 @@ class Lead:
     """What a reader must know first.
 
     Attributes:
-        best: one per target that some design and the reference reach. chosen: row of the design of largest mean gain.
-        why: its ablation. All empty or None where no design is comparable.
+        best: per target that some design and the reference reach, the design that serves most there. chosen: row of the
+            design of largest mean gain. why: its ablation. All empty or None where no design is comparable.
     """
 
     best: tuple[Best, ...]
@@ -64,10 +64,11 @@ def lead(run: Any) -> Lead:
     best = []
     for target in targets:
         gains = run.designs[f"gain_at_{target:g}"].astype(float)
-        if gains.notna().any():
-            row = run.designs.loc[gains.idxmax()].to_dict()
-            at = float(row[f"tokens_per_s_per_gpu_at_{target:g}"])
-            best.append(Best(target, row, at, float(gains.max()), errors[target].get(_key(row), 0.0)))
+        rates = run.designs[f"tokens_per_s_per_gpu_at_{target:g}"].astype(float).where(gains.notna())
+        if rates.notna().any():  # the largest gain may be that of a format which serves less than another
+            row = run.designs.loc[rates.idxmax()].to_dict()
+            gain = float(row[f"gain_at_{target:g}"])
+            best.append(Best(target, row, float(rates.max()), gain, errors[target].get(_key(row), 0.0)))
     chosen = chosen_design(run, targets)
     if chosen is None:
         return Lead(tuple(best), None, (), (), None)
