@@ -27,6 +27,7 @@ import pandas as pd
 
 import ridgeline
 import search.sweep
+from benchmarks import positive
 from search.objective import ServingObjective
 from studies.store import RunDirectory
 
@@ -177,7 +178,7 @@ def campaign(kind: str, kills: int, seed: int) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=50, help="of each kind of run")
+    parser.add_argument("--kills", type=positive, default=50, help="of each kind of run")
     parser.add_argument("--kind", choices=STUDIES, action="append", help="default: all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import command  # noqa: E402
+from benchmarks import command, positive  # noqa: E402
 from reports.page import write_report  # noqa: E402
 from studies.results import load_run  # noqa: E402
 from studies.run import run  # noqa: E402
@@ -89,7 +89,7 @@ def measured(page_file: Path, loads: int, picture: Path | None = None) -> dict[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dir", type=Path, nargs="?")
-    parser.add_argument("--loads", type=int, default=5)
+    parser.add_argument("--loads", type=positive, default=5)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()

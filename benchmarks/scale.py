@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import ridgeline
+from benchmarks import positive
 from search.sweep import enumerated_points
 from studies.objective import build_objective
 from studies.resume import Checkpoints
@@ -124,8 +125,8 @@ def sized(points: int) -> Study:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--trials", type=int, default=100_000)
-    parser.add_argument("--points", type=int, default=100_000_000)
+    parser.add_argument("--trials", type=positive, default=100_000)
+    parser.add_argument("--points", type=positive, default=100_000_000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     result = {"study": measured(study_of, options.trials), "sweep": measured(sweep_of, options.points)}

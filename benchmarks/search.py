@@ -24,6 +24,7 @@ import optuna  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table as RichTable  # noqa: E402
 
+from benchmarks import command, duration, positive  # noqa: E402
 from benchmarks.search_peers import PEERS  # noqa: E402
 from benchmarks.search_problems import STANDARD, Problem, study, toy, worst_group_share  # noqa: E402
 from benchmarks.toy import ToyScorer, ToySpace  # noqa: E402
@@ -187,6 +188,9 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     if not options.quick:
         makers["standard"] = lambda: study(str(STANDARD), options.workers)
         makers |= {name: lambda name=name: study(name, options.workers) for name in small_presets()}  # type: ignore[misc]
+    unknown = sorted(set(options.problems or ()) - set(makers))
+    if unknown:
+        raise ValueError(f"--problems: unknown problem {unknown[0]!r}; valid: {', '.join(makers)}")
     for name, make in makers.items():
         if options.problems and name not in options.problems:
             continue
@@ -251,11 +255,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small toy only")
     parser.add_argument("--problems", nargs="*", help="only these: toy, standard, presets")
     parser.add_argument("--dask", action="store_true", help="also compare one and two Dask workers")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--peer-seeds", type=int, default=3)
-    parser.add_argument("--trials", type=int, default=5000)
+    parser.add_argument("--seeds", type=positive, default=5)
+    parser.add_argument("--peer-seeds", type=positive, default=3)
+    parser.add_argument("--trials", type=positive, default=5000)
     parser.add_argument("--workers", type=int, default=0, help="processes of a sweep; 0: one per core")
-    parser.add_argument("--peer-seconds", type=float, default=30.0, help="CPU seconds after which a peer has failed")
+    parser.add_argument("--peer-seconds", type=duration, default=30.0, help="CPU seconds after which a peer has failed")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     result = report(options)
@@ -266,4 +270,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

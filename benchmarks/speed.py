@@ -26,6 +26,7 @@ import numpy as np  # noqa: E402
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import command, positive  # noqa: E402
 from cost_model import load_accelerator, predict  # noqa: E402
 from spaces.architecture import Architecture  # noqa: E402
 from spaces.deployment import Deployment, enumerate_deployments  # noqa: E402
@@ -94,7 +95,7 @@ def single_predictions_per_s(gpu: Any, count: int = 200) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--plans", type=int, help="plans per batch (default: all of them)")
+    parser.add_argument("--plans", type=positive, help="plans per batch (default: all of them)")
     parser.add_argument("--gpu", default="h200-sxm")
     arguments = parser.parse_args()
     gpu, deployment = load_accelerator(arguments.gpu), plans(arguments.plans)
@@ -127,4 +128,4 @@ def peers() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)

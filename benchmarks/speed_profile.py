@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import speed
+from benchmarks import command, duration, speed
 from cost_model import load_accelerator, predict
 from search import sweep
 from spaces.formats import KV_FORMATS
@@ -110,7 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--studies", nargs="*", default=STUDIES, help="whose sweeps are profiled")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of CPU time for each profile")
+    parser.add_argument("--seconds", type=duration, default=10.0, help="of CPU time for each profile")
     options = parser.parse_args()
     tasks = {
         "predict, 64 x 525": predictions(None),
@@ -128,4 +128,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command(main)
