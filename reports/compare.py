@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from reports.figures import figure
-from reports.trust import errors_at, gpus_of
+from reports.trust import errors_at
 from reports.words import finite
 from search.frontier import Scale, hypervolume, loss_values
 from search.objective import OBJECTIVES
@@ -92,9 +92,8 @@ def throughput(runs: Sequence[Any], names: Sequence[str]) -> list[dict[str, Any]
     """Best design of each run and recipe at every target that some run has."""
     rows = []
     for run, name in zip(runs, names, strict=True):
-        own = run.points[run.points["kind"] == "own"]
         for target in [float(t) for t in run.meta["interactivity_targets"]]:
-            errors = errors_at(own, target, gpus_of(run))
+            errors = errors_at(run, target)
             at, gain = f"tokens_per_s_per_gpu_at_{target:g}", f"gain_at_{target:g}"
             for recipe, part in run.designs.groupby("recipe"):
                 reached = part.dropna(subset=[at])
@@ -183,8 +182,7 @@ def _reference_and_best(run: Any, recipe: str, target: float) -> _Pair | None:
         return None
     row = part.loc[part[f"tokens_per_s_per_gpu_at_{target:g}"].astype(float).idxmax()]
     best = float(row[f"tokens_per_s_per_gpu_at_{target:g}"])
-    own = run.points[(run.points["kind"] == "own") & (run.points["design"] == row["design"])]
-    error = errors_at(own, target, gpus_of(run)).get((row["design"], recipe, row["kv_format"]), np.nan)
+    error = errors_at(run, target).get((row["design"], recipe, row["kv_format"]), np.nan)
     return _Pair(best / (1 + float(row[f"gain_at_{target:g}"])), best, error)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from reports.ablation import Ablation, Change, ablation
 from reports.html import Safe, join, tag
-from reports.trust import errors_at, gpus_of, within_error
+from reports.trust import errors_at, within_error
 from reports.words import SOLVED, count, finite, listed, nats, number, percent, seconds, shape
 from spaces.architecture import FIELDS, Architecture
 
@@ -59,8 +59,7 @@ def architecture_of(row: dict[str, Any]) -> Architecture:
 def lead(run: Any) -> Lead:
     """Find the headline of a run."""
     targets = [float(t) for t in run.meta["interactivity_targets"]]
-    own = run.points[run.points["kind"] == "own"]
-    errors = {t: errors_at(own, t, gpus_of(run)) for t in targets}
+    errors = {t: errors_at(run, t) for t in targets}
     best = []
     for target in targets:
         gains = run.designs[f"gain_at_{target:g}"].astype(float)

@@ -15,7 +15,7 @@ from cost_model.bounds import BOUNDS
 from reports.accuracy import published_accuracy
 from reports.detail import LOSS_PARTS, details, evidence_of_terms, loss_parts
 from reports.roofline import OPERATIONS
-from reports.trust import PARTS, errors_at, gpus_of
+from reports.trust import PARTS, errors_at
 from reports.words import finite, label, records, rounded, shape
 from spaces.architecture import FIELDS as SHAPE_FIELDS
 from spaces.deployment import FIELDS as PLAN_FIELDS
@@ -154,8 +154,7 @@ def _designs(run: Any, keys: pd.DataFrame, points: pd.DataFrame, models: set[str
         for table in (points.drop_duplicates(["design", *_TEXT]), run.designs)
     )
     targets = [float(t) for t in run.meta["interactivity_targets"]]
-    own = run.points[run.points["kind"] == "own"]
-    errors = {target: errors_at(own, target, gpus_of(run)) for target in targets}
+    errors = {target: errors_at(run, target) for target in targets}
     entries = []
     rows = [listed[key] if key in listed else fields[key] for key in keys.itertuples(index=False, name=None)]
     parts = loss_parts(run, pd.DataFrame(rows))

@@ -96,15 +96,15 @@ def _own_error(gpu: Accelerator, operation: str, key: str) -> float:
     return float(np.expm1(np.sqrt(2.0) * (half / EXTRAPOLATED_WIDENING if evidence == "extrapolated" else half)))
 
 
-def errors_at(own: pd.DataFrame, target: float, gpus: Mapping[str, Accelerator]) -> dict[tuple[str, str, str], float]:
-    """Error of a difference at each design's best point for a target: (design, recipe, KV format) -> fraction.
+def errors_at(run: Any, target: float) -> dict[tuple[str, str, str], float]:
+    """Error of a difference at each design's best own point for a target: (design, recipe, KV format) -> fraction.
 
-    Over several cells the largest counts. Args as of `points_at` and `difference_error`.
+    Over several cells the largest counts.
     """
-    best = points_at(own, target)
+    best = points_at(run.points[run.points["kind"] == "own"], target)
     errors: dict[tuple[str, str, str], float] = {}
     keys = best[["design", "recipe", "kv_format"]].itertuples(index=False, name=None)
-    for key, error in zip(keys, difference_error(best, gpus), strict=True):
+    for key, error in zip(keys, difference_error(best, gpus_of(run)), strict=True):
         errors[key] = max(float(error), errors.get(key, 0.0))
     return errors
 

@@ -13,7 +13,7 @@ from reports.compare import throughput
 from reports.guidelines import Finding
 from reports.lead import architecture_of, lead, sentences
 from reports.sections import guideline_table
-from reports.trust import errors_at, format_error, gpus_of, share_error, within_error
+from reports.trust import errors_at, format_error, share_error, within_error
 from reports.why_section import ablation_block, alignment_block, format_block, quadrant_block
 from spaces.formats import KV_FORMATS, RECIPES
 
@@ -76,7 +76,7 @@ def test_effect_of_a_guideline():
 
 def test_gains_of_a_comparison_have_their_error(small_run):
     rows = throughput([small_run], ["a"])
-    known = errors_at(small_run.points[small_run.points["kind"] == "own"], rows[0]["target"], gpus_of(small_run))
+    known = errors_at(small_run, rows[0]["target"])
     assert rows[0]["error"] == pytest.approx(known[(rows[0]["design"], rows[0]["recipe"], rows[0]["kv_format"])])
 
 
