@@ -52,7 +52,9 @@ def main() -> None:
             sisters = sister_rows(op, gpu, rows, backend)
             fitted, used = calibrate(op, gpu, own, arguments.source, date.today().isoformat(), sisters)
             used["gpu"] = np.full(len(used["gpu"]), name)  # a sister's groups are no longer unseen here either
-            write_constants(arguments.out / f"{name}.{engine}.toml", fitted)
+            for operation, keys in fitted.items():
+                home = ENGINE_OF.get(operation, engine)
+                write_constants(arguments.out / f"{name}.{home}.toml", {operation: keys})
             record_groups(record, op.name, used)
             for operation, keys in fitted.items():
                 for key, values in keys.items():

@@ -41,6 +41,8 @@ _RELATIVES: dict[str, tuple[str, ...]] = {
     "blackwell-ultra": ("b300-sxm", "gb300-nvl72", "b200-sxm"),
     "blackwell-rtx": ("b200-sxm", "l40s"),
 }
+# whose measured experts an engine also runs where tokens need no dispatch: both call Triton's and FlashInfer's
+_FUSED_EXPERTS = {"sglang": "vllm"}
 EXTRAPOLATED_WIDENING = 1.5  # a borrowed constant's error band is this much wider in log time
 
 
@@ -127,10 +129,23 @@ def load_calibration(gpu: str, generation: str, engine: str, custom: dict[str, A
     ]
     merged: dict[str, dict[str, dict[str, Any]]] = {}
     if custom:
-        _merge(merged, _marked(custom, "measured"))
+        own = _marked(custom, "measured")
+        _merge(merged, own)
+        if "experts" in own:
+            _merge(merged, {"experts_fused": own["experts"]})  # whichever kernels they are
     for name, evidence in (*chain, ("generic", "extrapolated")):
         _merge(merged, _marked(_read(name), evidence))
+    for name in (gpu, *relatives) if engine in _FUSED_EXPERTS else ():
+        lent = _marked(_read(f"{name}.{_FUSED_EXPERTS[engine]}"), "measured" if name == gpu else "extrapolated")
+        _merge(merged, {"experts_fused": lent["experts"]} if "experts" in lent else {})
+    if "experts_fused" in merged:  # some formats have such kernels; the others run the grouped ones
+        _merge(merged, {"experts_fused": merged["experts"]})
     return Calibration(merged)
+
+
+def has_measured_kernels(generation: str) -> bool:
+    """Whether kernels of some GPU of this generation were measured; all others live on `generic.toml`."""
+    return generation in _RELATIVES
 
 
 def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:

@@ -47,12 +47,18 @@ class Engine:
             alone, by weight format. attention_factor (of decoding), prompt_attention_factor,
             communication_factor: likewise.
         expert_parallel_factor: the same for experts spread over ranks, which wait for the fullest in every layer.
-        prefill_factor: the same for the part of a step that prompts add.
+        dispatched_experts_factor: the same, once more, for experts whose tokens come from attention-DP ranks.
+        prefill_factor: the same for the part of a step that prompts add. moe_prefill_factor: once more, of an MoE.
         pool_factor: seconds of a prompt on a prefill pool over those of its passes (scheduling, KV hand-over, ranks
             that wait for one another).
-        exchange_overhead_s: of one layer's dispatch and combine between attention-DP ranks, beyond the kernels.
+        exchange_factor: the same for what attention-DP ranks exchange around the experts.
+        admission_steps: passes that an aggregated engine holds a prompt back until other attention-DP ranks have one
+            too, so that they start together (TensorRT-LLM tech blog 10: `batching_wait_iters`, `timeout_iters`).
         queue_factor: how much longer prompts queue in a closed loop than randomly arriving ones would.
         release_factor: seconds of every kernel under this release over those under the GPU's typical one.
+        all_to_all: whose kernels bring tokens to experts: NVLink's where a domain has them, or DeepEP's.
+        dispatched_kernels: experts whose tokens come from attention-DP ranks run grouped GEMMs (CUTLASS, DeepGEMM);
+            False: tokens are gathered first (vLLM's `allgather_reducescatter`), and fused kernels serve them too.
         kernels: which calibration family this engine's kernels belong to.
         all_reduce_launch: graph or eager, the launch mode of its collectives in decode.
         memory_fraction: share of device memory that the engine may fill.
@@ -79,13 +85,18 @@ class Engine:
     attention_factor: float
     prompt_attention_factor: float
     expert_parallel_factor: float
+    dispatched_experts_factor: float
     communication_factor: float
     prefill_factor: float
+    moe_prefill_factor: float
     pool_factor: float
-    exchange_overhead_s: float
+    exchange_factor: float
+    admission_steps: float
     queue_factor: float
     release_factor: float
     kernels: str
+    all_to_all: str
+    dispatched_kernels: bool
     all_reduce_launch: str
     memory_fraction: float
     reserved_bytes: float
@@ -117,6 +128,8 @@ _TEXTS = ("name", "version", "date", "note")
 _WHOLE = ("prefill_chunk", "tokens_per_block")
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "kernels": ("ideal", "sglang", "trtllm", "vllm"),
+    "dispatched_kernels": (True, False),
+    "all_to_all": ("nvlink-one-sided", "deepep"),
     "all_reduce_launch": ("graph", "eager"),
     "quantised_kv_format": KV_FORMATS,
     "windowed_kv": (True, False),
@@ -124,7 +137,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 # by the last word of a constant's name: least and most
 _RANGES = {"s": (-1.0, 60.0), "factor": (0.01, 100.0), "fraction": (0.01, 1.0), "bytes": (0.0, 1e13)}
-_RANGES |= {"chunk": (1, 2**24), "block": (1, 2**16)}
+_RANGES |= {"steps": (0.0, 1e4), "chunk": (1, 2**24), "block": (1, 2**16)}
 _DATE = re.compile(r"\d{4}(-\d\d){0,2}")
 
 

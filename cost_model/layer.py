@@ -6,7 +6,7 @@ all layers of a kind, before the engine's factors and the cut into pipeline stag
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ import numpy as np
 from cost_model import kernels
 from cost_model.design import Design, by_ffn, once_per
 from cost_model.grid import gathered, split_by
-from spaces.formats import FORMATS
+from spaces.formats import ACTIVATION_BYTES, FORMATS
 
-BF16 = FORMATS.index("bf16")
+BF16, FP8_BLOCK = FORMATS.index("bf16"), FORMATS.index("fp8-block")
 LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 HEADS = ("heads", "kv_heads", "head_dim", *LATENT)
 
@@ -171,13 +171,32 @@ def _dense_layer(design: Design, tp: Any, tokens: Any) -> Any:
 
 def _routed_experts(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> Any:
     # spare replicas go to the hottest experts, which evens the ranks out (EPLB)
-    even, uneven = (partial(_routed_layer, design, levelled) for levelled in (True, False))
+    even, uneven = (partial(_by_kernel, design, levelled) for levelled in (True, False))
     one = split_by(np.asarray(spare) > 0, even, uneven, design.product, ffn_tp, ep, spare, tokens, exchanged)
     return design.architecture.moe_layers * one
 
 
+def _by_kernel(design: Design, levelled: bool, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> Any:
+    """Dispatched tokens take kernels that are built for it; tokens at hand also the fused ones, if those are faster."""
+    grouped = partial(_routed_layer, design, levelled, ("experts",))
+    if "experts_fused" not in design.gpu.calibration.entries:
+        return grouped(ffn_tp, ep, spare, tokens, exchanged)
+    fastest = partial(_routed_layer, design, levelled, ("experts", "experts_fused"))
+    dispatched = (exchanged > 0) & (ep > 1) & design.gpu.engine.dispatched_kernels
+    return split_by(dispatched, grouped, fastest, design.product, ffn_tp, ep, spare, tokens, exchanged)
+
+
 @once_per("hidden", "experts", "top_k", "expert_ffn", "ffn_matrices", "ffn_format", "skew")
-def _routed_layer(design: Design, levelled: bool, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> Any:
+def _routed_layer(
+    design: Design,
+    levelled: bool,
+    ways: tuple[str, ...],
+    ffn_tp: Any,
+    ep: Any,
+    spare: Any,
+    tokens: Any,
+    exchanged: Any,
+) -> Any:
     a, gpu = design.architecture, design.gpu
     # an all-to-all brings a rank only tokens that picked one of its experts; kernels were measured with all at hand,
     # and engines since spare the others' work (TensorRT-LLM tech blog 8, "MoE auxiliary kernels")
@@ -196,6 +215,7 @@ def _routed_layer(design: Design, levelled: bool, ffn_tp: Any, ep: Any, spare: A
         skew="balanced" if levelled else design.skew,
         served=True,
         present=tokens * (1.0 - missed),
+        kernels=ways,
     )
 
 
@@ -244,10 +264,13 @@ def _gather_and_scatter(design: Design, group: Any, dp: Any, ep: Any, tokens: An
     return both
 
 
-@once_per("hidden")
+@once_per("hidden", "ffn_format")
 def _gather_scatter(design: Design, ranks: Any, tokens: Any) -> Any:
-    gpu, size = design.gpu, 2.0 * tokens * design.architecture.hidden
-    return kernels.all_gather(gpu, size, ranks) + kernels.reduce_scatter(gpu, size, ranks)
+    """Gathered as quantised for the FFN, but for fp8-block, whose kernels quantise in their own layout."""
+    gpu, values = design.gpu, tokens * design.architecture.hidden
+    early = gpu.native[design.ffn_format] & np.not_equal(design.ffn_format, FP8_BLOCK)
+    carried = np.where(early, ACTIVATION_BYTES[design.ffn_format], 2.0)
+    return kernels.all_gather(gpu, carried * values, ranks) + kernels.reduce_scatter(gpu, 2.0 * values, ranks)
 
 
 def _cheaper_exchange(design: Design, group: Any, dp: Any, ep: Any, tokens: Any) -> Any:
@@ -261,11 +284,17 @@ def _cheaper_exchange(design: Design, group: Any, dp: Any, ep: Any, tokens: Any)
 def expert_exchange(design: Design, ep: Any, tokens: Any) -> tuple[Any]:
     """Dispatch in the format that the experts compute in, where the GPU has it, and combine in bf16."""
     a, gpu = design.architecture, design.gpu
-    backend = "nvlink-one-sided" if gpu.link_domain > kernels.collectives.HOST_GPUS else "deepep-ll"
+    rack = gpu.link_domain > kernels.collectives.HOST_GPUS
+    own = gpu.engine.all_to_all if rack else "deepep"
+    backends = ("deepep-ll", "deepep-ht") if own == "deepep" else (own,)
     wire = np.where(gpu.native[design.ffn_format], design.ffn_format, BF16)
     dims = (tokens, a.hidden, a.top_k, a.experts, ep)
-    dispatch = kernels.all_to_all(gpu, *dims, phase="dispatch", format=wire, backend=backend)
-    return (dispatch + kernels.all_to_all(gpu, *dims, phase="combine", backend=backend),)
+    ways = [
+        kernels.all_to_all(gpu, *dims, phase="dispatch", format=wire, backend=backend)
+        + kernels.all_to_all(gpu, *dims, phase="combine", backend=backend)
+        for backend in backends
+    ]
+    return (reduce(np.minimum, ways),)
 
 
 def helix_exchange(design: Design, tp: Any, kvp: Any, tokens: Any) -> tuple[Any]:

@@ -59,6 +59,7 @@ def continuous(
     yielded: Any,
     arrival_s: float,
     queue: float,
+    held_back: Any = 0.0,
 ) -> Steady:
     """Continuous batching with `sequences` slots that are refilled at once.
 
@@ -67,6 +68,7 @@ def continuous(
         sequences: slots of one rank's micro-batch. isl, osl: tokens. pp: pipeline stages.
         yielded: output tokens of one pass and sequence. arrival_s: outside the engine's passes.
         queue: how long prompts wait for one another (closed loop), as a multiple of `_wait`; 0 = not at all.
+        held_back: passes that every prompt waits before it may start.
     """
     passes = isl / chunk  # mixed passes of one request; several short prompts share one
     steps = np.maximum(osl - 1, 0) / yielded
@@ -74,9 +76,9 @@ def continuous(
     first = arrival_s + mixed_s * ((np.maximum(passes, 1.0) + pp - 1) / pp)  # later chunks follow one stage behind
     before = first + 0.5 * decode_s  # the pass under way when the request arrives
     extra = work * (mixed_s - decode_s)
-    mean = np.minimum(_mean_pass(decode_s, extra, before, np.maximum(steps, 1e-9)), mixed_s)
+    mean = np.minimum(_mean_pass(decode_s, extra, before, np.maximum(steps + held_back, 1e-9)), mixed_s)
     floor = work * mixed_s  # every pass mixed: prompts alone fill the engine
-    e2e = np.maximum(before + steps * mean, floor)
+    e2e = np.maximum(before + (steps + held_back) * mean, floor)
     share = np.minimum(work * mean / e2e, 1.0)
     ttft = np.maximum(e2e - steps * mean, before)
     wait, burst = 0.0, 0.0

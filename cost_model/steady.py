@@ -53,13 +53,13 @@ def _aggregated(
     decode, prompt = _decode(plan, workload, sequences), _prompt(plan, workload, 0 if apart else sequences, chunk)
     parts, more = forward(design, plan, [decode, prompt])
     parts = _drafted(design, plan, parts)
-    decode_s, more_s = _total(parts), _total(more)
+    decode_s, more_s, slower = _total(parts), _total(more), _prefill_factor(design)
     if static:
-        state = serving.static(decode_s, engine.prefill_factor * more_s, sequences, isl, osl, chunk, _yielded(plan))
+        state = serving.static(decode_s, slower * more_s, sequences, isl, osl, chunk, _yielded(plan))
         return state, partial(_scaled, parts, state.tpot_s / decode_s)
     if apart:
         more, more_s = {name: parts[name] + more[name] for name in COMPONENTS}, decode_s + more_s
-    mixed_s = decode_s + engine.prefill_factor * np.maximum(more_s - decode_s, 0.0)
+    mixed_s = decode_s + slower * np.maximum(more_s - decode_s, 0.0)
     state = serving.continuous(
         decode_s,
         mixed_s,
@@ -71,11 +71,12 @@ def _aggregated(
         _yielded(plan),
         engine.first_token_s,
         engine.queue_factor if workload.load == "closed-loop" else 0.0,
+        np.where(np.asarray(plan.attention_dp) > 1, engine.admission_steps, 0.0),
     )
 
     def breakdown() -> Seconds:
         """Of a mean pass of parts + share x (more - parts)."""
-        share = engine.prefill_factor * state.mixed_share
+        share = slower * state.mixed_share
         scale = state.tpot_s / (decode_s + share * (more_s - decode_s))
         mixed = share * scale
         pure = scale - mixed
@@ -117,7 +118,8 @@ def prefill_pool(
     asked = np.asarray(plan.prefill_batch)
     full = np.where(asked > 0, np.minimum(np.maximum(asked * workload.isl, one), most), most)
     passes = [_prompt(pool, workload, 0, chunk) for chunk in (one, full)]
-    alone_s, full_s = (engine.prefill_factor * engine.pool_factor * _total(p) for p in forward(design, pool, passes))
+    slower = _prefill_factor(design) * engine.pool_factor
+    alone_s, full_s = (slower * _total(p) for p in forward(design, pool, passes))
     pp = own["pp"]
     count = workload.isl / one
     first = alone_s * (count + pp - 1.0) / pp + _transfer_s(design, plan, pool, workload)
@@ -166,6 +168,11 @@ def _drafted(design: Design, plan: Deployment, parts: Seconds) -> Seconds:
         return parts
     draft = np.asarray(plan.draft_tokens) / np.asarray(design.architecture.layers)
     return {name: value * (1.0 + draft) for name, value in parts.items()}
+
+
+def _prefill_factor(design: Design) -> Any:
+    engine = design.gpu.engine
+    return engine.prefill_factor * np.where(design.architecture.is_moe, engine.moe_prefill_factor, 1.0)
 
 
 def _yielded(plan: Deployment) -> Any:

@@ -71,9 +71,10 @@ def forward(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Seco
 
 
 def kernel_seconds(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Seconds]:
-    """Seconds of the kernels of each pass, as measured alone, attention cores of prompts apart ("prompt_core").
+    """Seconds of the kernels of each pass, as measured alone.
 
-    "overhead" holds the small operations.
+    Attention cores of prompts are apart ("prompt_core"), and so is what attention-DP ranks exchange around the FFN
+    ("exchange"). "overhead" holds the small operations.
     """
     attention = gathered(
         partial(layer.attention_side, design),
@@ -97,7 +98,8 @@ def kernel_seconds(design: Design, plan: Deployment, passes: list[Tokens]) -> li
             "attention_core": core[i],
             "prompt_core": prompt_core[i],
             "ffn": ffn[i][0] + attention[i][4],
-            "communication": attention[i][1] + wire[i][0] + exchange[i],
+            "communication": attention[i][1] + np.where(dp > 1, 0.0, wire[i][0]) + exchange[i],
+            "exchange": np.where(dp > 1, wire[i][0], 0.0),
             "head": attention[i][2],
             "overhead": attention[i][3],
         }
@@ -111,13 +113,13 @@ def charged(design: Design, plan: Deployment, tokens: Tokens, kernels_alone: Sec
     scale, seconds = engine.release_factor, kernels_alone
     linear = scale * engine.linear_factor[design.attention_format]
     ffn = scale * np.where(a.is_moe, engine.experts_factor[design.ffn_format], engine.linear_factor[design.ffn_format])
-    if np.any(a.is_moe) and np.any(np.asarray(plan.ep) > 1):
-        ffn = ffn * np.where(a.is_moe & (np.asarray(plan.ep) > 1), engine.expert_parallel_factor, 1.0)
     layers = np.asarray(a.layers)
     own = layers * engine.layer_overhead_s + a.moe_layers * engine.moe_layer_overhead_s
     rows = np.asarray(tokens.sequences) + tokens.starting  # of one attention-DP rank, which has a scheduler of its own
-    exchanged = (np.asarray(plan.attention_dp) > 1) & (np.asarray(plan.ep) > 1)
-    exchange = a.moe_layers * engine.exchange_overhead_s * exchanged if np.any(exchanged & a.is_moe) else 0.0
+    spread = a.is_moe & (np.asarray(plan.ep) > 1)
+    if np.any(spread):
+        dispatched = np.where(np.asarray(plan.attention_dp) > 1, engine.dispatched_experts_factor, 1.0)
+        ffn = ffn * np.where(spread, engine.expert_parallel_factor * dispatched, 1.0)
     fixed = engine.step_overhead_s + engine.sequence_overhead_s * rows
     fixed = fixed + np.where(np.asarray(tokens.prompt_tokens) > 0, engine.prefill_overhead_s, 0.0)
     return {
@@ -125,7 +127,8 @@ def charged(design: Design, plan: Deployment, tokens: Tokens, kernels_alone: Sec
         "attention_core": scale * engine.attention_factor * seconds["attention_core"]
         + scale * engine.prompt_attention_factor * seconds["prompt_core"],
         "ffn": ffn * seconds["ffn"],
-        "communication": scale * engine.communication_factor * seconds["communication"] + exchange,
+        "communication": scale * engine.communication_factor * seconds["communication"]
+        + scale * engine.exchange_factor * seconds["exchange"],
         "head": scale * engine.linear_factor[layer.BF16] * seconds["head"],
         # layers overlap their launches: the gain is negative overhead, but never more than the small kernels take
         "overhead": np.maximum(scale * seconds["overhead"] + own, 0.0) + fixed,

@@ -15,8 +15,8 @@ import numpy as np
 from cost_model.accelerator import Accelerator
 from cost_model.fit.common import Columns, Constants, Op, band, fit_record, held_out, select
 
-# measured by a library that every engine calls, so its constants go where every engine looks last
-ENGINE_OF = {"nccl": "trtllm"}
+# backends and operations of libraries that every engine calls: their constants go where every engine looks last
+ENGINE_OF = {"nccl": "trtllm", "experts_fused": "trtllm"}
 
 
 def calibrate(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cost_model.constants import has_measured_kernels
 from cost_model.design import Design
 from cost_model.engine import BY_FORMAT, Engine
 from cost_model.steady import steady_state
@@ -22,7 +23,7 @@ from spaces.workload import Workload
 
 NOISE = {"tpot": 0.1, "ttft": 0.3, "throughput": 0.05}  # log errors below which a residual counts as quadratic
 WEIGHT = {"tpot": 1.0, "ttft": 0.225, "throughput": 0.5}
-RIDGE = 0.05  # residual of a constant one spread away from its parent
+RIDGE = 0.1  # residual of a constant one spread away from its parent
 STEP = 1e-2  # of a constant, in spreads, for slopes
 
 # how far a constant may plausibly lie from its parent: standard deviations (log for factors), and its bounds
@@ -30,12 +31,15 @@ SPREAD = {
     "linear_factor": 0.12,
     "experts_factor": 0.15,
     "expert_parallel_factor": 0.12,
+    "dispatched_experts_factor": 0.12,
     "attention_factor": 0.12,
     "prompt_attention_factor": 0.2,
     "communication_factor": 0.2,
+    "exchange_factor": 0.2,
     "prefill_factor": 0.15,
+    "moe_prefill_factor": 0.15,
     "pool_factor": 0.25,
-    "exchange_overhead_s": 3e-5,
+    "admission_steps": 20.0,
     "queue_factor": 0.15,
     "step_overhead_s": 3e-4,
     "layer_overhead_s": 3e-6,
@@ -44,10 +48,11 @@ SPREAD = {
     "prefill_overhead_s": 1e-3,
     "first_token_s": 1e-2,
 }
+UNMEASURED = 2.0  # how much farther where no kernel of the generation was measured: factors then carry that too
 FORMAT_SPREAD = 0.06  # narrow: formats are compared with one another, and few are measured in every engine
 RELEASE_SPREAD = {"release_factor": 0.1, "prefill_factor": 0.12, "layer_overhead_s": 3e-6}
 LEAST = {
-    "exchange_overhead_s": 0.0,
+    "admission_steps": 0.0,
     "step_overhead_s": 0.0,
     "layer_overhead_s": -15e-6,
     "moe_layer_overhead_s": -30e-6,
@@ -116,14 +121,16 @@ class Parameter:
 
 def parameters(cases: list[Case], parent: Engine, releases: list[str]) -> list[Parameter]:
     """What the cases can identify; no releases given: they are not told apart."""
-    found = [Parameter(name, "", _parent(parent, name), spread) for name, spread in SPREAD.items()]
+    generations = {case.design.gpu.generation for case in cases}
+    wide = 1.0 if any(map(has_measured_kernels, generations)) else UNMEASURED
+    found = [Parameter(name, "", _parent(parent, name), wide * spread) for name, spread in SPREAD.items()]
     used = {"linear_factor": {c.design.attention_format for c in cases}, "experts_factor": set()}
     for case in cases:
         moe = bool(np.any(case.design.architecture.is_moe))
         used["experts_factor" if moe else "linear_factor"].add(case.design.ffn_format)
     for name, codes in used.items():
         above = np.log(getattr(parent, name) / _parent(parent, name))  # the parent's own deviation of each format
-        found += [Parameter(name, FORMATS[c], float(above[c]), FORMAT_SPREAD) for c in sorted(map(int, codes))]
+        found += [Parameter(name, FORMATS[c], float(above[c]), wide * FORMAT_SPREAD) for c in sorted(map(int, codes))]
     seen = sorted({int(r) for case in cases for r in np.unique(case.release)}) if releases else []
     for name, spread in RELEASE_SPREAD.items():
         found += [Parameter(name, releases[r], 0.0, spread) for r in seen]

@@ -24,6 +24,8 @@ from spaces.formats import FORMATS
 
 DIMENSIONS = ("tokens", "hidden", "expert_ffn", "experts", "top_k", "tp", "ep", "gated")
 BLACKWELL = ("b200_sxm", "gb200", "b300_sxm", "gb300", "b200-sxm", "gb200-nvl72", "b300-sxm", "gb300-nvl72")
+# formats whose fused kernels (TensorRT-LLM's, in FlashInfer) are measured under vLLM only, and run in every engine
+FUSED = ("nvfp4", "fp8-block")
 START = {
     "overhead_s": 2.2e-5,
     "overhead_choice_s": 1e-6,
@@ -52,6 +54,7 @@ def prepare(file: str, raw: Columns) -> Columns:
     dtype = np.where(raw["dtype"] == mxfp4, "mxfp4", raw["dtype"])
     form = renamed(dtype, FORMAT_NAMES | {"w4afp8": "w4a8"}, "dtype", strict=False)
     keep = np.isin(form, FORMATS)
+    fused = (np.char.find(raw["kernel"].astype(str), "flashinfer_trtllm") >= 0) & np.isin(form, FUSED)
     names = {"inter": "expert_ffn", "topk": "top_k", "num_tokens": "tokens", "moe_tp": "tp", "moe_ep": "ep"}
     dims = {names.get(name, name): raw[name] for name in ("hidden", "experts", "gated", *names)}
     return table(
@@ -59,7 +62,7 @@ def prepare(file: str, raw: Columns) -> Columns:
         keep,
         op=np.char.add("experts ", raw["distribution"].astype(str)),
         format=form,
-        calibrated="experts",
+        calibrated=np.where(fused, "experts_fused", "experts"),
         key=form,
         group=joined(raw["hidden"], raw["inter"], raw["topk"], raw["experts"]),
         skew=raw["distribution"],
@@ -69,21 +72,22 @@ def prepare(file: str, raw: Columns) -> Columns:
 
 def predict(gpu: Accelerator, rows: Columns) -> np.ndarray:
     seconds = np.empty(len(rows["seconds"]))
-    for (form, skew), _ in partitions(rows, "format", "skew"):
-        own = (rows["format"] == form) & (rows["skew"] == skew)
-        seconds[own] = experts(gpu, **{name: rows[name][own] for name in DIMENSIONS}, format=form, skew=skew)
+    for (form, skew, kernel), _ in partitions(rows, "format", "skew", "calibrated"):
+        own = (rows["format"] == form) & (rows["skew"] == skew) & (rows["calibrated"] == kernel)
+        dims = {name: rows[name][own] for name in DIMENSIONS}
+        seconds[own] = experts(gpu, **dims, format=form, skew=skew, kernels=(kernel,))
     return seconds
 
 
 def fit(gpu: Accelerator, rows: Columns) -> Constants:
     """All three routings of a format share its constants: they differ in loads only."""
-    fitted: Constants = {"experts": {}}
-    for (form,), own in partitions(rows, "format"):
+    fitted: Constants = {}
+    for (kernel, form), own in partitions(rows, "calibrated", "format"):
 
-        def trial(values: dict[str, float], form: str = form, own: Columns = own) -> np.ndarray:
-            return predict(gpu.with_constants("experts", form, values), own)
+        def trial(values: dict[str, float], kernel: str = kernel, form: str = form, own: Columns = own) -> np.ndarray:
+            return predict(gpu.with_constants(kernel, form, values), own)
 
-        fitted["experts"][form] = _typical(trial, own)
+        fitted.setdefault(kernel, {})[form] = _typical(trial, own)
     return fitted
 
 

@@ -4,10 +4,15 @@ FC1 is hidden -> expert width (twice that where gated), FC2 goes back. Both stre
 only and run in waves of output tiles on the SMs; the kernel's auto-tuner picks the cheaper of two tile heights.
 Around them, memory passes carry the permuted pairs, and the routing kernels sort all (token, expert) pairs of the
 whole expert-parallel group. Fitted on aiconfigurator-core 0.12.0 tables by cost_model/fit/experts.py.
+
+Two families of kernels have constants of their own. `experts`: grouped GEMMs (CUTLASS, DeepGEMM, Triton), which also
+take tokens that an all-to-all brought. `experts_fused`: on Blackwell TensorRT-LLM's fused kernels for nvfp4 and
+fp8-block, about twice as fast while the batch is small; under SGLang those that it shares with vLLM.
 """
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -34,6 +39,7 @@ def experts(
     skew: Any = "balanced",
     served: bool = False,
     present: Any = None,
+    kernels: tuple[str, ...] = ("experts",),
 ) -> Any:
     """Seconds of the busiest rank's experts; `tokens` enter the whole expert-parallel group.
 
@@ -43,13 +49,13 @@ def experts(
         format: weight format, a name or code array. skew: routing, a name or code array of kernels.routing.SKEWS.
         served: popularity as in serving; otherwise as in the measured tables (kernels.routing).
         present: tokens that the rank sees; None: all, as measured, and as without attention DP.
+        kernels: operations of the calibration that can do it, `experts` and `experts_fused`; the fastest does.
     Returns:
         seconds, shaped like the arguments broadcast together. No communication, shared expert or router GEMM.
     Raises:
         ValueError: unknown format or skew.
     """
     form = format_code(format)
-    c = gpu.calibration.at("experts", form, FORMATS)
     tokens, hidden, top_k = (np.asarray(value, dtype=float) for value in (tokens, hidden, top_k))
     width = np.asarray(expert_ffn, dtype=float) / tp
     matrices = 1.0 + np.asarray(gated, dtype=float)  # of FC1
@@ -58,11 +64,15 @@ def experts(
     carried = np.where(gpu.native, ACTIVATION_BYTES, 2.0)[form]
     # permuted input read, written and quantised; FC1 output written and read; FC2 input; output written, gathered
     passes = hidden * (6.0 + 2.0 * carried) + width * (4.0 * matrices + 2.0 * carried)
-    moved = load.assignments * (passes / c.pass_efficiency) + seen * (hidden * c.token_bytes)
-    routing = c.overhead_s + c.overhead_choice_s * top_k + seen * (top_k * c.pair_s)
-    return (
-        routing + moved / gpu.memory_bytes_per_s + _grouped_gemms(gpu, c, form, load, hidden, matrices * width, width)
-    )
+
+    def seconds(kernel: str) -> Any:
+        c = gpu.calibration.at(kernel, form, FORMATS)
+        moved = load.assignments * (passes / c.pass_efficiency) + seen * (hidden * c.token_bytes)
+        routing = c.overhead_s + c.overhead_choice_s * top_k + seen * (top_k * c.pair_s)
+        gemms = _grouped_gemms(gpu, c, form, load, hidden, matrices * width, width)
+        return routing + moved / gpu.memory_bytes_per_s + gemms
+
+    return reduce(np.minimum, map(seconds, kernels))
 
 
 def _grouped_gemms(gpu: Accelerator, c: Any, form: Any, load: RankLoad, hidden: Any, up: Any, width: Any) -> Any:

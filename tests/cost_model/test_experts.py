@@ -9,27 +9,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_model.accelerator import load_accelerator
+from cost_model.constants import load_calibration
 from cost_model.kernels import activated_experts, error_band, experts
 from cost_model.kernels.routing import SKEWS, busiest_rank
 from spaces.formats import FORMATS
 
-MEASURED = Path(__file__).parents[1] / "measured" / "experts_sample.csv"
+MEASURED = Path(__file__).parents[1] / "measured"
 GPUS = {
     "h100_sxm": "h100-sxm",
     "h200_sxm": "h200-sxm",
     "b200_sxm": "b200-sxm",
+    "b300_sxm": "b300-sxm",
     "gb200": "gb200-nvl72",
     "gb300": "gb300-nvl72",
 }
 NAMES = {"bfloat16": "bf16", "fp8_block": "fp8-block"}
 
 
-def sample() -> list[dict[str, str]]:
-    with MEASURED.open() as lines:
+def sample(name: str = "experts_sample.csv") -> list[dict[str, str]]:
+    with (MEASURED / name).open() as lines:
         return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
-def predicted_over_measured(rows: list[dict[str, str]]) -> np.ndarray:
+def predicted_over_measured(rows: list[dict[str, str]], kernels: tuple[str, ...] = ("experts",)) -> np.ndarray:
     ratios = []
     for row in rows:
         gpu = load_accelerator(GPUS[row["system"]])
@@ -38,7 +40,8 @@ def predicted_over_measured(rows: list[dict[str, str]]) -> np.ndarray:
         )
         form = NAMES.get(row["dtype"], row["dtype"])
         skew = row["distribution"]
-        seconds = experts(gpu, tokens, hidden, width, count, top_k, form, tp=tp, ep=ep, gated=gated, skew=skew)
+        dims = dict(tp=tp, ep=ep, gated=gated, skew=skew, kernels=kernels)
+        seconds = experts(gpu, tokens, hidden, width, count, top_k, form, **dims)
         ratios.append(float(seconds) / (1e-6 * float(row["latency_us"])))
     return np.array(ratios)
 
@@ -50,6 +53,25 @@ def test_measured_layers_of_unseen_shapes(skew, median, p90):
     assert len(rows) > 80
     assert np.median(error) <= median
     assert np.quantile(error, 0.9) <= p90
+
+
+def test_measured_fused_kernels_of_unseen_shapes():
+    rows = sample("experts_fused_sample.csv")
+    error = np.abs(predicted_over_measured(rows, ("experts_fused",)) - 1)
+    assert len(rows) > 60
+    assert np.median(error) <= 0.12
+    assert np.quantile(error, 0.9) <= 0.42
+
+
+def test_the_faster_family_of_kernels_serves():
+    # DeepSeek-R1 in nvfp4 on B200: the CUTLASS kernels took 181 us for 16 tokens over 32 tensor-parallel ranks, the
+    # fused ones 110 us for 96 tokens over 8: six times the tokens, four times the weights (aiconfigurator-core 0.12.0)
+    gpu = load_accelerator("b200-sxm")
+    layer = dict(hidden=7168, expert_ffn=2048, experts=256, top_k=8, format="nvfp4")
+    fused, grouped = (experts(gpu, 16, **layer, tp=32, kernels=(k,)) for k in ("experts_fused", "experts"))
+    assert grouped == pytest.approx(181e-6, rel=0.25)
+    assert fused < 110e-6
+    assert experts(gpu, 16, **layer, tp=32, kernels=("experts", "experts_fused")) == fused
 
 
 def test_error_bands_hold_most_unseen_rows():
@@ -202,3 +224,16 @@ def test_unknown_names_are_refused():
         experts(gpu, 16, 2048, 768, 128, 8, "bf16", skew="zipf")
     with pytest.raises(ValueError, match="unknown format 'fp6'"):
         experts(gpu, 16, 2048, 768, 128, 8, "fp6")
+
+
+def test_experts_of_ones_own_gpu_stand_for_either_family():
+    own = {"overhead_s": 1e-5}
+    entries = load_calibration("b200-sxm", "blackwell", "trtllm", {"experts": {"nvfp4": own}}).entries
+    assert entries["experts_fused"]["nvfp4"]["overhead_s"] == entries["experts"]["nvfp4"]["overhead_s"] == 1e-5
+    assert entries["experts_fused"]["fp8-block"] != entries["experts"]["fp8-block"]  # the bundled ones
+
+
+def test_hopper_has_fused_experts_only_where_an_engine_brings_them():
+    assert "experts_fused" not in load_accelerator("h200-sxm", engine="trtllm").calibration.entries
+    sglang, vllm = (load_accelerator("h200-sxm", engine=name).calibration.entries for name in ("sglang", "vllm"))
+    assert sglang["experts_fused"]["fp8-block"] == vllm["experts"]["fp8-block"] != sglang["experts"]["fp8-block"]
