@@ -19,7 +19,7 @@ from search.objective import ServingObjective
 from spaces.architecture import Architecture
 from studies.plans import own_frontier
 
-_FACTORS: Sequence[float] = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
+_FACTORS: Sequence[float] = (1.0, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
 
 
 @dataclass(frozen=True)
