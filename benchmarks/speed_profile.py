@@ -32,7 +32,7 @@ PARTS = {
     "GEMMs": ("gemm",),
     "attention": ("attention", "mla"),
     "experts and routing": ("experts", "routing"),
-    "communication": ("collectives", "all_to_all"),
+    "communication": ("collectives", "all_to_all", "exchange"),
     "small operations, assembly of layers": ("layer", "elementwise", "design"),
     "distinct keys and gathering": ("grid",),
     "passes: engine factors, stages": ("step",),

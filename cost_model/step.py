@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_model import kernels, layer
+from cost_model import exchange, kernels, layer
 from cost_model.design import Design
 from cost_model.grid import gathered
 from spaces.deployment import Deployment
@@ -87,10 +87,11 @@ def kernel_seconds(design: Design, plan: Deployment, passes: list[Tokens]) -> li
         design.product,
         *[(plan.ffn_tp, plan.ep, plan.redundant_experts, p.total * dp, dp > 1) for p in passes],
     )
-    wire = gathered(partial(layer.ffn_wire, design), design.product, *[(group, dp, plan.ep, p.total) for p in passes])
+    keys = [(group, dp, plan.ep, p.total) for p in passes]
+    wire = gathered(partial(exchange.ffn_wire, design), design.product, *keys)
     linear = _with_mla(design, plan, passes, [part[0] for part in attention])
     core, prompt_core = attention_cores(design, plan, passes)
-    exchange = _helix(design, plan, passes, core)
+    helix = _helix(design, plan, passes, core)
     results = []
     for i in range(len(passes)):
         seconds = {
@@ -98,7 +99,7 @@ def kernel_seconds(design: Design, plan: Deployment, passes: list[Tokens]) -> li
             "attention_core": core[i],
             "prompt_core": prompt_core[i],
             "ffn": ffn[i][0] + attention[i][4],
-            "communication": attention[i][1] + np.where(dp > 1, 0.0, wire[i][0]) + exchange[i],
+            "communication": attention[i][1] + np.where(dp > 1, 0.0, wire[i][0]) + helix[i],
             "exchange": np.where(dp > 1, wire[i][0], 0.0),
             "head": attention[i][2],
             "overhead": attention[i][3],
@@ -164,8 +165,8 @@ def _helix(design: Design, plan: Deployment, passes: list[Tokens], core: list[An
     if not np.any(np.asarray(plan.kvp) > 1):
         return [0.0] * len(passes)
     keys = [(plan.attention_tp, plan.kvp, np.maximum(p.decoded, 1)) for p in passes]
-    whole = _where_any(design, layer.helix_exchange, keys, [p.decoded for p in passes])
-    return [layer.exposed_exchange(e, c, p.sequences) for e, c, p in zip(whole, core, passes, strict=True)]
+    whole = _where_any(design, exchange.helix_exchange, keys, [p.decoded for p in passes])
+    return [exchange.exposed_exchange(e, c, p.sequences) for e, c, p in zip(whole, core, passes, strict=True)]
 
 
 def attention_cores(design: Design, plan: Deployment, passes: list[Tokens]) -> tuple[list[Any], list[Any]]:

@@ -11,8 +11,8 @@ import pytest
 
 from cost_model import load_accelerator, predict
 from cost_model.design import Design
+from cost_model.exchange import exposed_exchange
 from cost_model.kernels import all_to_all
-from cost_model.layer import exposed_exchange
 from cost_model.memory import kv_bytes_per_token_layer
 from cost_model.step import COMPONENTS, Tokens, forward
 from spaces import Deployment, Workload, load_architecture
