@@ -55,10 +55,9 @@ def main() -> None:
             for operation, keys in fitted.items():
                 home = ENGINE_OF.get(operation, engine)
                 write_constants(arguments.out / f"{name}.{home}.toml", {operation: keys})
-            record_groups(record, op.name, used)
-            for operation, keys in fitted.items():
                 for key, values in keys.items():
-                    print(f"{name} {engine} {operation}.{key}: {values.get('fit', 'no held-out rows')}", flush=True)
+                    print(f"{name} {home} {operation}.{key}: {values.get('fit', 'no held-out rows')}", flush=True)
+            record_groups(record, op.name, used)
 
 
 def sister_rows(op: Op, gpu: Accelerator, rows: Columns, backend: str) -> Columns | None:

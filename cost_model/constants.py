@@ -131,13 +131,12 @@ def load_calibration(gpu: str, generation: str, engine: str, custom: dict[str, A
     if custom:
         own = _marked(custom, "measured")
         _merge(merged, own)
-        if "experts" in own:
-            _merge(merged, {"experts_fused": own["experts"]})  # whichever kernels they are
+        _merge(merged, {"experts_fused": own.get("experts", {})})  # whichever kernels they are
     for name, evidence in (*chain, ("generic", "extrapolated")):
         _merge(merged, _marked(_read(name), evidence))
     for name in (gpu, *relatives) if engine in _FUSED_EXPERTS else ():
         lent = _marked(_read(f"{name}.{_FUSED_EXPERTS[engine]}"), "measured" if name == gpu else "extrapolated")
-        _merge(merged, {"experts_fused": lent["experts"]} if "experts" in lent else {})
+        _merge(merged, {"experts_fused": lent.get("experts", {})})
     if "experts_fused" in merged:  # some formats have such kernels; the others run the grouped ones
         _merge(merged, {"experts_fused": merged["experts"]})
     return Calibration(merged)
