@@ -132,6 +132,8 @@ def load_calibration(gpu: str, generation: str, engine: str, custom: dict[str, A
         own = _marked(custom, "measured")
         _merge(merged, own)
         _merge(merged, {"experts_fused": own.get("experts", {})})  # whichever kernels they are
+    # one library's kernels, measured on this GPU, whichever engine runs them
+    _merge(merged, {"experts_fused": _marked(_read(f"{gpu}.trtllm"), "measured").get("experts_fused", {})})
     for name, evidence in (*chain, ("generic", "extrapolated")):
         _merge(merged, _marked(_read(name), evidence))
     for name in (gpu, *relatives) if engine in _FUSED_EXPERTS else ():

@@ -29,7 +29,7 @@ def error_and_evidence(design: Design, breakdown: dict[str, Any], total: Any) ->
     """
     a = design.architecture
     constants = design.gpu.calibration
-    linear, experts = _bands(constants, "gemm", FORMATS), _bands(constants, "experts", FORMATS)
+    linear, experts = _bands(constants, "gemm", FORMATS), _expert_bands(constants)
     if np.any(a.is_mla):
         core = _bands(constants, "mla_decode", KV_FORMATS)[design.kv_format]
     else:
@@ -52,6 +52,16 @@ def error_and_evidence(design: Design, breakdown: dict[str, Any], total: Any) ->
     width: Any = np.where(a.is_moe, a.expert_ffn, a.ffn)
     on_grid = (np.asarray(a.hidden) % MEASURED_STEP == 0) & (width % MEASURED_STEP == 0)
     return low, high, np.where(borrowed > 0, 2, np.where(on_grid, 0, 1))
+
+
+@lru_cache(maxsize=256)
+def _expert_bands(constants: Calibration) -> np.ndarray:
+    """Of grouped and fused kernels, either of which a plan may run, the wider band to each side."""
+    grouped = _bands(constants, "experts", FORMATS)
+    if "experts_fused" not in constants.entries:
+        return grouped
+    fused = _bands(constants, "experts_fused", FORMATS)
+    return np.column_stack([np.minimum(grouped[:, 0], fused[:, 0]), np.maximum(grouped[:, 1:], fused[:, 1:])])
 
 
 @lru_cache(maxsize=256)

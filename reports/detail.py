@@ -86,6 +86,9 @@ def evidence_of_terms(gpu: Accelerator, recipe: str, kv_format: str, moe: bool, 
         "head": ("gemm", "bf16"),
     }
     said = {part: _constants(gpu.calibration.fit(*key)) for part, key in used.items()}
+    if moe and "experts_fused" in gpu.calibration.entries:
+        fused = _constants(gpu.calibration.fit("experts_fused", ffn))
+        said["ffn"] = f"grouped kernels {said['ffn']}; fused ones {fused}"
     said["overhead"] = _engine(gpu)
     return [{"part": part, "form": _FORMS[part], "constants": said[part]} for part in PARTS]
 
