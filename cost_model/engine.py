@@ -43,22 +43,28 @@ class Engine:
         sequence_overhead_s: host work per sequence that one attention-DP rank has in a step.
         prefill_overhead_s: extra host work of a step that starts prompts.
         first_token_s: from a request's arrival to its first step, and from its token to the client.
+        handover_s: from a prompt's last pass in a prefill pool to its first token, besides the bytes of its KV cache:
+            routers, connections, the decode pool's polling.
         linear_factor, experts_factor: (formats,) seconds in a running engine over seconds of the same kernel measured
             alone, by weight format. attention_factor (of decoding), prompt_attention_factor,
             communication_factor: likewise.
         expert_parallel_factor: the same for experts spread over ranks, which wait for the fullest in every layer.
         dispatched_experts_factor: the same, once more, for experts whose tokens come from attention-DP ranks.
         prefill_factor: the same for the part of a step that prompts add. moe_prefill_factor: once more, of an MoE.
-        pool_factor: seconds of a prompt on a prefill pool over those of its passes (scheduling, KV hand-over, ranks
-            that wait for one another).
+        pool_factor: seconds of a prompt on a prefill pool over those of its passes (scheduling, KV hand-over).
+        pool_wait_factor: once more, on a pool of attention-DP ranks, which wait for one another.
         exchange_factor: the same for what attention-DP ranks exchange around the experts.
         admission_steps: passes that an aggregated engine holds a prompt back until other attention-DP ranks have one
             too, so that they start together (TensorRT-LLM tech blog 10: `batching_wait_iters`, `timeout_iters`).
+        poll_steps: passes from one look for new prompts to the next (SGLang's `--scheduler-recv-interval`).
+        batch_wait_steps: passes that the first of waiting prompts waits for more of them (TensorRT-LLM's
+            `batch_wait_timeout_iters`).
         queue_factor: how much longer prompts queue in a closed loop than randomly arriving ones would.
         release_factor: seconds of every kernel under this release over those under the GPU's typical one.
         all_to_all: whose kernels bring tokens to experts: NVLink's where a domain has them, or DeepEP's.
         dispatched_kernels: experts whose tokens come from attention-DP ranks run grouped GEMMs (CUTLASS, DeepGEMM);
             False: tokens are gathered first (vLLM's `allgather_reducescatter`), and fused kernels serve them too.
+        fused_experts: tokens that no exchange brought may run the fused expert kernels, where the GPU has them.
         kernels: which calibration family this engine's kernels belong to.
         all_reduce_launch: graph or eager, the launch mode of its collectives in decode.
         memory_fraction: share of device memory that the engine may fill.
@@ -80,6 +86,7 @@ class Engine:
     sequence_overhead_s: float
     prefill_overhead_s: float
     first_token_s: float
+    handover_s: float
     linear_factor: Any
     experts_factor: Any
     attention_factor: float
@@ -90,13 +97,17 @@ class Engine:
     prefill_factor: float
     moe_prefill_factor: float
     pool_factor: float
+    pool_wait_factor: float
     exchange_factor: float
     admission_steps: float
+    poll_steps: float
+    batch_wait_steps: float
     queue_factor: float
     release_factor: float
     kernels: str
     all_to_all: str
     dispatched_kernels: bool
+    fused_experts: bool
     all_reduce_launch: str
     memory_fraction: float
     reserved_bytes: float
@@ -129,6 +140,7 @@ _WHOLE = ("prefill_chunk", "tokens_per_block")
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "kernels": ("ideal", "sglang", "trtllm", "vllm"),
     "dispatched_kernels": (True, False),
+    "fused_experts": (True, False),
     "all_to_all": ("nvlink-one-sided", "deepep"),
     "all_reduce_launch": ("graph", "eager"),
     "quantised_kv_format": KV_FORMATS,

@@ -179,7 +179,7 @@ def _routed_experts(design: Design, ffn_tp: Any, ep: Any, spare: Any, tokens: An
 def _by_kernel(design: Design, levelled: bool, ffn_tp: Any, ep: Any, spare: Any, tokens: Any, exchanged: Any) -> Any:
     """Dispatched tokens take kernels that are built for it; tokens at hand also the fused ones, if those are faster."""
     grouped = partial(_routed_layer, design, levelled, ("experts",))
-    if "experts_fused" not in design.gpu.calibration.entries:
+    if "experts_fused" not in design.gpu.calibration.entries or not design.gpu.engine.fused_experts:
         return grouped(ffn_tp, ep, spare, tokens, exchanged)
     fastest = partial(_routed_layer, design, levelled, ("experts", "experts_fused"))
     dispatched = (exchanged > 0) & (ep > 1) & design.gpu.engine.dispatched_kernels

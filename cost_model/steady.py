@@ -11,6 +11,7 @@ import numpy as np
 
 from cost_model import kernels, serving
 from cost_model.design import Design
+from cost_model.engine import Engine
 from cost_model.memory import kv_bytes_per_sequence_gpu, prefill_chunk
 from cost_model.step import COMPONENTS, Forward, Seconds, Tokens, forward
 from spaces.deployment import FIELDS, Deployment, unchecked
@@ -71,7 +72,7 @@ def _aggregated(
         _yielded(plan),
         engine.first_token_s,
         engine.queue_factor if workload.load == "closed-loop" else 0.0,
-        np.where(np.asarray(plan.attention_dp) > 1, engine.admission_steps, 0.0),
+        _held_back(plan, workload, engine, sequences),
     )
 
     def breakdown() -> Seconds:
@@ -118,14 +119,15 @@ def prefill_pool(
     asked = np.asarray(plan.prefill_batch)
     full = np.where(asked > 0, np.minimum(np.maximum(asked * workload.isl, one), most), most)
     passes = [_prompt(pool, workload, 0, chunk) for chunk in (one, full)]
-    slower = _prefill_factor(design) * engine.pool_factor
+    waits = np.where(own["attention_dp"] > 1, engine.pool_wait_factor, 1.0)
+    slower = _prefill_factor(design) * engine.pool_factor * waits
     alone_s, full_s = (slower * _total(p) for p in forward(design, pool, passes))
     pp = own["pp"]
     count = workload.isl / one
     first = alone_s * (count + pp - 1.0) / pp + _transfer_s(design, plan, pool, workload)
     ranks = np.asarray(plan.attention_dp) * plan.pp * plan.decode_replicas
     rate = np.maximum(full / full_s, one / alone_s) * pp / workload.isl * own["attention_dp"] * plan.prefill_replicas
-    return serving.PrefillPool(engine.first_token_s + first, rate / ranks)
+    return serving.PrefillPool(engine.first_token_s + engine.handover_s + first, rate / ranks)
 
 
 def _transfer_s(design: Design, plan: Deployment, pool: Deployment, workload: Workload) -> Any:
@@ -157,9 +159,24 @@ def _prompt(plan: Deployment, workload: Workload, sequences: Any, chunk: Any) ->
 
 
 def _mixed_chunk(plan: Deployment, workload: Workload, design: Design, sequences: Any) -> Any:
-    """Prompt tokens of one mixed pass on one rank: a whole prompt, or as many as arrive per pass, up to the chunk."""
-    arriving = sequences * workload.isl / (1.0 if workload.load == "static" else np.asarray(workload.osl))
+    """Prompt tokens of one mixed pass on one rank: a whole prompt, or as many as start together, up to the chunk."""
+    engine = design.gpu.engine
+    together = max(engine.poll_steps, engine.batch_wait_steps, 1.0)  # passes whose arrivals do
+    arriving = sequences * workload.isl * (1.0 if workload.load == "static" else together / np.asarray(workload.osl))
     return np.minimum(np.maximum(workload.isl, arriving), prefill_chunk(plan, design.gpu))
+
+
+def _held_back(plan: Deployment, workload: Workload, engine: Engine, sequences: Any) -> Any:
+    """Passes that a prompt waits before the engine lets it start.
+
+    Half the way to the next look for prompts; and of the first prompt and those that join it, which wait for one
+    another until it has waited T passes, the mean: T (1 + r T / 2) / (1 + r T) at r arrivals a pass.
+    """
+    most = engine.batch_wait_steps
+    joined = sequences / np.asarray(workload.osl) * most
+    waiting = most * (1.0 + 0.5 * joined) / (1.0 + joined)
+    balanced = np.where(np.asarray(plan.attention_dp) > 1, engine.admission_steps, 0.0)
+    return 0.5 * max(engine.poll_steps - 1.0, 0.0) + waiting + balanced
 
 
 def _drafted(design: Design, plan: Deployment, parts: Seconds) -> Seconds:
