@@ -24,11 +24,20 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import command  # noqa: E402
-from benchmarks.serving_rows import NAMES, Batch, batches, illegal, read_rows, refusals, slots  # noqa: E402
+from benchmarks.serving_rows import (  # noqa: E402
+    NAMES,
+    Batch,
+    batches,
+    illegal,
+    read_rows,
+    refusals,
+    reported,
+    slots,
+)
 from cost_model.design import Design  # noqa: E402
 from cost_model.engine import Engine, load_engine  # noqa: E402
 from cost_model.fit.calibrate import locked  # noqa: E402
-from cost_model.fit.engines import RELEASE_SPREAD, SPREAD, Case, fit, trial_engine  # noqa: E402
+from cost_model.fit.engines import RELEASE_SPREAD, SPREAD, Case, drift, drifted, fit, trial_engine  # noqa: E402
 from cost_model.kernels.routing import skew_code  # noqa: E402
 from spaces.deployment import FIELDS, unchecked  # noqa: E402
 from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, kv_code, recipe_code  # noqa: E402
@@ -89,7 +98,7 @@ def case(batch: Batch, rows: pd.DataFrame, releases: list[str]) -> Case:
     )
     closed = (rows["load"] == "closed-loop").to_numpy() & (rows.osl > 1).to_numpy()
     measured = rows.get("throughput_origin", pd.Series("", rows.index)).fillna("").str.startswith("measured").to_numpy()
-    rate = (rows.output_tok_s_per_gpu * rows.n_gpus / rows.output_tokens).to_numpy()
+    rate = (rows.output_tok_s_per_gpu * rows.n_gpus / rows.output_tokens).to_numpy() / reported(rows)
     return Case(
         design=design,
         plan=unchecked({**{name: getattr(plan, name) for name in FIELDS}, "batch": held}),
@@ -106,6 +115,7 @@ def case(batch: Batch, rows: pd.DataFrame, releases: list[str]) -> Case:
             # closed loops say little more than TPOT and TTFT do; static and disaggregated rows say it themselves
             "throughput": np.where(measured & (rows.osl > 1) & (~closed | rows.disaggregated), rate, np.nan),
         },
+        settings=batch.settings,
         kernels_alone=[],
     )
 
@@ -129,14 +139,17 @@ def fitted(name: str, rows: pd.DataFrame) -> dict[str, Any]:
     shares: dict[str, dict[str, Any]] = {}
     for generation in generations:
         own = {gpu: group for gpu, group in by_gpu.items() if group[0].design.gpu.generation == generation}
-        above = child(parent, shares.get(FORERUNNER.get(generation, ""), everything))
-        shares[generation] = shared = fit([case for group in own.values() for case in group], above, releases)
+        before = shares.get(FORERUNNER.get(generation, ""), everything)
+        cases_of_all = [case for group in own.values() for case in group]
+        shares[generation] = shared = fit(cases_of_all, child(parent, before), releases)
         tables["generation"][generation] = plain(shared)
         for gpu, group in own.items():
             above = child(parent, shared)
-            found = fit(group, above, releases)
+            found = fit(group, above, releases, drift(shared))
             tables["gpu"][gpu] = plain(found) | {"fit": record(group, above, found, releases)}
-            for label, values in found["releases"].items():
+            last = max(since[label] for label in found["releases"])  # software moves on for all GPUs of a generation
+            newer = {label: moved for label, moved in drift(shared).items() if since[label] > last}
+            for label, values in drifted(found, newer).items():
                 dated[label]["gpu"][gpu] = rounded(values)
             print(name, gpu, tables["gpu"][gpu], flush=True)
     tables["release"] = [row for row in dated.values() if row["gpu"]]
@@ -180,7 +193,8 @@ def plain(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def rounded(values: dict[str, Any]) -> dict[str, Any]:
-    return {k: rounded(v) if isinstance(v, dict) else float(f"{float(v):.4g}") for k, v in values.items()}
+    """Four digits; what a bound holds at 0 but for rounding is 0."""
+    return {k: rounded(v) if isinstance(v, dict) else float(f"{round(float(v), 12):.4g}") for k, v in values.items()}
 
 
 def write(path: Path, tables: dict[str, Any], source: str, rows: int, gpus: list[str]) -> None:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import command, serving_report  # noqa: E402
-from benchmarks.serving_rows import batches, illegal, read_rows, refusals, slots  # noqa: E402
+from benchmarks.serving_rows import batches, illegal, read_rows, refusals, reported, slots  # noqa: E402
 from cost_model.prediction import predict  # noqa: E402
 from spaces.deployment import FIELDS, unchecked  # noqa: E402
 
@@ -67,7 +67,7 @@ def price(batch: Any, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.nd
     return (
         np.broadcast_to(p.tpot_s, shape),
         np.broadcast_to(np.where(median, p.ttft_median_s, p.ttft_s) + wait, shape),
-        np.broadcast_to(p.tokens_per_s_per_gpu, shape),
+        np.broadcast_to(p.tokens_per_s_per_gpu, shape) * reported(rows),
     )
 
 
@@ -115,6 +115,18 @@ def rank_correlations(rows: pd.DataFrame, least: int = 5) -> dict[str, np.ndarra
     return {name: np.array(values) for name, values in found.items()}
 
 
+def rank_of_repeats(rows: pd.DataFrame) -> dict[str, float | None]:
+    """What repetitions do to the rank: ours over means of each configuration's days, and the correlation that those
+    measured means themselves have with single days, which no model blind to the day can beat."""
+    same = rows.groupby([*SERIES, *PLAN, "concurrency_or_batch"], dropna=False)
+    columns = ["tpot", "tpot_s", "tpot_ms"]
+    best = rows.assign(tpot_s=same.tpot_ms.transform("mean"))
+    return {
+        "ours_over_days": _mean(rank_correlations(same[columns].mean().reset_index())["ours"]),
+        "best_of_days": _mean(rank_correlations(best)["ours"]),
+    }
+
+
 def _mean(values: np.ndarray) -> float | None:
     values = np.asarray(values, dtype=float)
     return round(float(np.nanmean(values)), 4) if np.any(np.isfinite(values)) else None
@@ -149,6 +161,7 @@ def report(rows: pd.DataFrame) -> dict[str, Any]:
     return {
         "overall": {"rows": len(rows), "priced": len(done), **summary(done)},
         **{name: {"rows": int(mask.sum()), **summary(done[mask])} for name, mask in kinds.items()},
+        "rank_of_repeats": rank_of_repeats(done),
         "coverage_of_supported": round(float((supported.refused == "").mean()), 4),
         "groups": groups,
         "refused": {str(reason): int(count) for reason, count in reasons.items()},

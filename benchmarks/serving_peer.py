@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.serving_rows import NAMES
+from benchmarks.serving_rows import NAMES, reported
 
 PEER = NAMES["peers"]["aiconfigurator"]
 # what the package raises for a configuration it cannot price
@@ -81,6 +81,7 @@ def score(rows: pd.DataFrame, summary: Callable[..., Any], scored: Callable[...,
         rate = row.concurrency_or_batch * row.output_tokens
         rate /= (found.ttft + (row.output_tokens - 1) * found.tpot) / 1e3 * row.n_gpus
         rows.loc[row.Index, ["tpot_s", "ttft_s", "tokens_per_s_per_gpu"]] = found.tpot / 1e3, found.ttft / 1e3, rate
+    rows["tokens_per_s_per_gpu"] *= reported(rows)
     priced = rows[rows.tpot_s.notna()]
     counts = {"rows": len(rows), "priced": len(priced), "refused": dict(refused.most_common(20))}
     return counts | (summary(scored(priced)) if len(priced) else {})

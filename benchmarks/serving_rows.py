@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.serving_recipes import ENGINE, engine_settings, launched
 from cost_model.accelerator import Accelerator, load_accelerator
 from cost_model.memory import memory
 from spaces.architecture import Architecture
@@ -29,6 +30,10 @@ LOADS = {
     "poisson-slo": "closed-loop",
     "poisson-slo-tight": "closed-loop",
 }
+OPTIONAL = ("disagg", "tpot_ms", "ttft_ms", "output_tok_s_per_gpu", "n_gpus", "prefill_workers", "decode_workers")
+# tokens/s that a closed-loop run reports over users / (TTFT + TPOT): a run of ten rounds fills and drains. Medians of
+# the calibration rows whose latencies are means (168 and 121; their quartiles lie within 0.01)
+REPORTED = {"aggregated": 0.977, "disaggregated": 0.961}
 NUMBERS = ("isl", "osl", "concurrency_or_batch")
 MEASURED = ("tpot_ms", "ttft_ms", "output_tok_s_per_gpu", "isl_mean", "osl_mean", "disagg")
 PLAN = ("attention_tp", "attention_dp", "ffn_tp", "expert_parallel", "pp")
@@ -40,6 +45,8 @@ class Batch:
 
     Attributes:
         index: of the rows in the table. deployment, workload: (rows,) arrays.
+        most: (rows,) sequences that one replica was launched to run at once; inf: not told.
+        settings: constants of the engine that the launch set.
     """
 
     index: np.ndarray
@@ -49,6 +56,8 @@ class Batch:
     gpu: Accelerator
     deployment: Deployment
     workload: Workload
+    most: np.ndarray
+    settings: dict[str, Any]
     key: dict[str, Any] = field(default_factory=dict)
 
 
@@ -74,7 +83,7 @@ def read_rows(path: Path) -> pd.DataFrame:
             raise ValueError(
                 f"{path}: row {row + 2}: {name} = {rows[name].iloc[row]!r}: must be a number of at least 0"
             )
-    for name in ("disagg", "tpot_ms", "ttft_ms", "output_tok_s_per_gpu"):
+    for name in OPTIONAL:
         if name not in rows:
             rows[name] = np.nan
     rows["input_tokens"] = rows.get("isl_mean", rows.isl).fillna(rows.isl)
@@ -89,7 +98,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     rows["day"] = rows.day.str.replace(r"^(\d{4})/.*", r"\1", regex=True)
     rows["release"] = rows.get("framework_version", pd.Series("", rows.index)).fillna("").astype(str)
     rows["release"] = rows.release.where(rows.engine != "atom", "atom " + rows.release)
-    return rows
+    return launched(rows)
 
 
 def model_class(name: str) -> str:
@@ -170,6 +179,8 @@ def deployment(rows: pd.DataFrame) -> Deployment:
         pp=pp,
         redundant_experts=spare,
         batch=batch,
+        prefill_chunk=whole("prefill_chunk", 0),
+        prefill_batch=whole("prefill_batch", 0),
         prefill_replicas=np.where(split, whole("prefill_workers", 1), 0),
         decode_replicas=np.where(split, workers, 0),
         **pool,
@@ -178,11 +189,13 @@ def deployment(rows: pd.DataFrame) -> Deployment:
 
 def batches(rows: pd.DataFrame, by: tuple[str, ...] = ("release", "day")) -> Iterator[Batch]:
     """The rows (none refused) in groups that one call of `predict` prices, split by the columns `by` as well."""
-    columns = ["model_shape", "gpu", "engine", "precision_weights", "load", "disaggregated", *by]
+    columns = ["model_shape", "gpu", "engine", "precision_weights", "load", "disaggregated", *ENGINE, *by]
     kv = rows.get("precision_kv", pd.Series(np.nan, rows.index)).fillna("").replace("fp16", "bf16").astype(str)
     for key, part in rows.assign(kv=kv).groupby([*columns, "kv"], dropna=False):
         named = dict(zip([*columns, "kv"], key, strict=True))
         gpu = accelerator(named["gpu"], named["engine"], named.get("release", ""), named.get("day", ""))
+        settings = engine_settings(named)
+        gpu = replace(gpu, engine=replace(gpu.engine, **settings))
         chosen = recipe(named["model_shape"], str(named["precision_weights"])) or ""
         yield Batch(
             part.index.to_numpy(),
@@ -192,6 +205,8 @@ def batches(rows: pd.DataFrame, by: tuple[str, ...] = ("release", "day")) -> Ite
             gpu,
             deployment(part),
             Workload(part.input_tokens.to_numpy(), part.output_tokens.to_numpy(), 0, named["load"]),
+            part.slots.fillna(np.inf).to_numpy(),
+            settings,
             named,
         )
 
@@ -204,16 +219,24 @@ def accelerator(gpu: str, engine: str, release: str, day: str) -> Accelerator:
 
 
 def slots(batch: Batch) -> np.ndarray:
-    """(rows,) sequences that run at once: the users asked for, or as many as memory holds; the others wait.
+    """(rows,) sequences that run at once: the users asked for, or as many as memory or the launch allows; others wait.
 
     Engines admit a sequence when its prompt fits and evict where that was too hopeful, so that memory holds answers
     that are half written on average.
     """
     plan, asked = batch.deployment, batch.workload
     half = Workload(asked.isl, np.maximum(asked.osl / 2, 1), asked.cached, asked.load)
-    held = memory(batch.architecture, batch.recipe, plan, half, batch.gpu, batch.kv_format)
-    most = np.maximum(held.largest_batch, np.asarray(plan.attention_dp) * plan.pp)
-    return np.where(plan.disaggregated, plan.batch, np.minimum(plan.batch, most)).astype(np.int64)
+    plain = replace(plan, prefill_chunk=0)  # a launch's longest pass is a ceiling, not what it sets memory aside for
+    held = memory(batch.architecture, batch.recipe, plain, half, batch.gpu, batch.kv_format)
+    ranks = np.asarray(plan.attention_dp) * plan.pp
+    fits = np.where(plan.disaggregated, np.inf, np.maximum(held.largest_batch, ranks))
+    return np.minimum(np.minimum(plan.batch, fits), np.maximum(batch.most, ranks)).astype(np.int64)
+
+
+def reported(rows: pd.DataFrame) -> np.ndarray:
+    """(rows,) throughput that a run reports over that of its steady state; predictions are steady states."""
+    closed = rows.load_type == "closed-loop"
+    return rows["mode"].map(REPORTED).where(closed).fillna(1.0).to_numpy()
 
 
 def illegal(batch: Batch) -> np.ndarray:

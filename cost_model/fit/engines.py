@@ -39,6 +39,7 @@ SPREAD = {
     "prefill_factor": 0.15,
     "moe_prefill_factor": 0.15,
     "pool_factor": 0.25,
+    "pool_wait_factor": 0.25,
     "admission_steps": 20.0,
     "queue_factor": 0.15,
     "step_overhead_s": 3e-4,
@@ -47,6 +48,7 @@ SPREAD = {
     "sequence_overhead_s": 2e-6,
     "prefill_overhead_s": 1e-3,
     "first_token_s": 1e-2,
+    "handover_s": 1e-1,
 }
 UNMEASURED = 2.0  # how much farther where no kernel of the generation was measured: factors then carry that too
 FORMAT_SPREAD = 0.06  # narrow: formats are compared with one another, and few are measured in every engine
@@ -59,7 +61,11 @@ LEAST = {
     "sequence_overhead_s": 0.0,
     "prefill_overhead_s": 0.0,
     "first_token_s": 0.0,
+    "handover_s": 0.0,
 }
+
+
+Drift = dict[str, dict[str, float]]  # by release and constant, from the typical release: log for factors
 
 
 @dataclass
@@ -68,6 +74,7 @@ class Case:
 
     Attributes:
         measured: tpot, ttft (seconds), throughput (requests per second of the deployment), NaN where not measured.
+        settings: constants that these deployments were launched with, whatever the engine's are.
         median: the row's TTFT is a median. ranks: decode ranks x micro-batches x replicas of the deployment.
     """
 
@@ -81,6 +88,7 @@ class Case:
     release: np.ndarray
     weight: np.ndarray
     measured: dict[str, np.ndarray]
+    settings: dict[str, Any]
     kernels_alone: list[list[Seconds]]
 
     @property
@@ -91,7 +99,7 @@ class Case:
     def predicted(self, engine: Engine) -> dict[str, np.ndarray]:
         """tpot, ttft and throughput under trial constants; kernel seconds are priced on the first call only."""
         calls = iter(range(len(self.kernels_alone) or 100))
-        design = replace(self.design, gpu=replace(self.design.gpu, engine=engine))
+        design = replace(self.design, gpu=replace(self.design.gpu, engine=replace(engine, **self.settings)))
 
         def forward(design: Design, plan: Deployment, passes: list[Tokens]) -> list[Seconds]:
             number = next(calls)
@@ -119,7 +127,7 @@ class Parameter:
         return self.name.endswith("factor")
 
 
-def parameters(cases: list[Case], parent: Engine, releases: list[str]) -> list[Parameter]:
+def parameters(cases: list[Case], parent: Engine, releases: list[str], drift: Drift) -> list[Parameter]:
     """What the cases can identify; no releases given: they are not told apart."""
     generations = {case.design.gpu.generation for case in cases}
     wide = 1.0 if any(map(has_measured_kernels, generations)) else UNMEASURED
@@ -133,7 +141,7 @@ def parameters(cases: list[Case], parent: Engine, releases: list[str]) -> list[P
         found += [Parameter(name, FORMATS[c], float(above[c]), wide * FORMAT_SPREAD) for c in sorted(map(int, codes))]
     seen = sorted({int(r) for case in cases for r in np.unique(case.release)}) if releases else []
     for name, spread in RELEASE_SPREAD.items():
-        found += [Parameter(name, releases[r], 0.0, spread) for r in seen]
+        found += [Parameter(name, releases[r], drift.get(releases[r], {}).get(name, 0.0), spread) for r in seen]
     return found
 
 
@@ -166,9 +174,32 @@ def constants(parent: Engine, wanted: list[Parameter], values: np.ndarray) -> di
             tables[parameter.name][parameter.key] = result[parameter.name] * float(np.exp(parameter.parent + value))
         elif parameter.key:
             own = releases.setdefault(parameter.key, {})
-            typical = result.get(parameter.name, 1.0)
-            own[parameter.name] = float(typical * np.exp(value) if parameter.factor else typical + value)
+            own[parameter.name] = _moved(parameter.name, result.get(parameter.name, 1.0), parameter.parent + value)
     return {**result, **tables, "releases": releases}
+
+
+def drift(found: dict[str, Any]) -> Drift:
+    """How far each release of a fit lies from its typical one."""
+
+    def moved(name: str, value: float) -> float:
+        typical = found.get(name, 1.0)
+        return float(np.log(value / typical) if name.endswith("factor") else value - typical)
+
+    return {label: {name: moved(name, own[name]) for name in own} for label, own in found["releases"].items()}
+
+
+def drifted(found: dict[str, Any], unseen: Drift) -> dict[str, dict[str, float]]:
+    """Constants by release: of the fit's own, and of others, as far from its typical one as on other GPUs."""
+    others = {
+        label: {name: _moved(name, found.get(name, 1.0), by) for name, by in own.items()}
+        for label, own in unseen.items()
+    }
+    seen: dict[str, dict[str, float]] = found["releases"]
+    return seen | others
+
+
+def _moved(name: str, typical: float, by: float) -> float:
+    return float(typical * np.exp(by) if name.endswith("factor") else typical + by)
 
 
 def trial_engine(parent: Engine, found: dict[str, Any], releases: list[str], rows: np.ndarray) -> Engine:
@@ -183,11 +214,15 @@ def trial_engine(parent: Engine, found: dict[str, Any], releases: list[str], row
     return replace(parent, **values)
 
 
-def fit(cases: list[Case], parent: Engine, releases: list[str]) -> dict[str, Any]:
-    """Constants of one engine on one GPU (or on all of them, for the parent)."""
+def fit(cases: list[Case], parent: Engine, releases: list[str], above: Drift | None = None) -> dict[str, Any]:
+    """Constants of one engine on one GPU (or on all of them, for the parent).
+
+    Args:
+        above: drift of the parent's releases, to which those of the cases are pulled; None: to the typical one.
+    """
     from scipy.optimize import least_squares  # the calibration extra
 
-    wanted = parameters(cases, parent, releases)
+    wanted = parameters(cases, parent, releases, above or {})
     scale = np.array([p.spread for p in wanted])
     rows = [np.concatenate([case.release[known] for known in case.known.values()]) for case in cases]
     release = np.concatenate(rows) if rows else np.zeros(0, dtype=int)
