@@ -71,6 +71,26 @@ def test_attention_dp_ranks_wait_for_one_another_under_tensorrt_llm():
     assert p.tpot_s == pytest.approx(0.0204, rel=0.15)
 
 
+@pytest.mark.parametrize(("users", "poll_steps", "measured"), [(4, 10, 0.154), (16, 30, 0.323), (64, 30, 0.487)])
+def test_prompts_wait_until_the_engine_looks_for_them(users, poll_steps, measured):
+    # InferenceX, DeepSeek-R1 fp8 on 8 B200, TP 8, 1k/8k, SGLang of 2025-12-15: median TTFT. Its script has SGLang look
+    # for prompts every 10 passes, from 16 users on every 30; kernels alone would grow from 0.12 s to 0.15
+    gpu, a = load_accelerator("b200-sxm", engine="sglang:2025-12-15"), load_architecture("deepseek-r1")
+    gpu = replace(gpu, engine=replace(gpu.engine, poll_steps=float(poll_steps)))
+    p = predict(a, "fp8-block", Deployment(attention_tp=8, batch=users), Workload(922, 7373), gpu, "fp8")
+    assert p.ttft_median_s == pytest.approx(measured, rel=0.2)
+
+
+def test_a_lone_prompt_waits_for_others_as_long_as_the_engine_lets_it():
+    gpu, a = load_accelerator("b200-sxm", engine="trtllm"), load_architecture("llama-3.1-70b")
+    waits = replace(gpu, engine=replace(gpu.engine, batch_wait_steps=20.0))
+    # alone all 20 passes; of 64 users one comes every 32 passes: 0.6 others join the first and wait half as long
+    for users, passes in ((1, 20.0), (64, 16.2)):
+        plan, work = Deployment(attention_tp=4, batch=users), Workload(128, 2048)
+        at_once, held = (predict(a, "fp8", plan, work, on) for on in (gpu, waits))
+        assert (held.ttft_s - at_once.ttft_s) / held.tpot_s == pytest.approx(passes, rel=0.05)
+
+
 def test_expected_tokens_of_a_verify_pass():
     # Leviathan et al.: three drafts at 0.8 give 1 + 0.8 + 0.64 + 0.512
     assert serving.expected_tokens(3, 0.8) == pytest.approx(2.952)
