@@ -143,12 +143,13 @@ def fitted(name: str, rows: pd.DataFrame) -> dict[str, Any]:
         cases_of_all = [case for group in own.values() for case in group]
         shares[generation] = shared = fit(cases_of_all, child(parent, before), releases)
         tables["generation"][generation] = plain(shared)
+        moved = drift(shared)
         for gpu, group in own.items():
             above = child(parent, shared)
-            found = fit(group, above, releases, drift(shared))
+            found = fit(group, above, releases, moved)
             tables["gpu"][gpu] = plain(found) | {"fit": record(group, above, found, releases)}
             last = max(since[label] for label in found["releases"])  # software moves on for all GPUs of a generation
-            newer = {label: moved for label, moved in drift(shared).items() if since[label] > last}
+            newer = {label: by for label, by in moved.items() if since[label] > last}
             for label, values in drifted(found, newer).items():
                 dated[label]["gpu"][gpu] = rounded(values)
             print(name, gpu, tables["gpu"][gpu], flush=True)

@@ -13,8 +13,8 @@ The others are what the recipe sets, later lines over earlier ones:
     poll_steps, batch_wait_steps, fused_experts
                                        constants of `Engine`
 
-Read 2026-12 from the history of github.com/SemiAnalysisAI/InferenceX (benchmarks/, and its master configs, for the
-dates) and of github.com/NVIDIA/srt-slurm (recipes/), both Apache-2.0.
+`source` names the file that a line was read from, 2026-12, in the history of github.com/SemiAnalysisAI/InferenceX
+(benchmarks/, and its master configs, for the dates), NVIDIA/srt-slurm and ai-dynamo/dynamo, all Apache-2.0.
 """
 
 from __future__ import annotations
@@ -29,11 +29,8 @@ import pandas as pd
 PATH = Path(__file__).parent / "serving_recipes.csv"
 NUMBERS = ("slots", "prefill_chunk", "prefill_batch", "poll_steps", "batch_wait_steps")
 ENGINE = ("poll_steps", "batch_wait_steps", "fused_experts")
-PLAN = tuple(
-    f"{side}{name}"
-    for side, ep in (("", "expert_parallel"), ("prefill_", "ep"))
-    for name in ("attention_tp", "attention_dp", "ffn_tp", ep)
-)
+DECODE = ("attention_tp", "attention_dp", "ffn_tp", "expert_parallel")
+PREFILL = ("prefill_attention_tp", "prefill_attention_dp", "prefill_ffn_tp", "prefill_ep")
 MATCHED = {
     "engine": "engine",
     "gpu": "gpu",
@@ -44,6 +41,7 @@ MATCHED = {
     "osl": "osl",
     "prefill_workers": "prefill_workers",
     "decode_workers": "decode_workers",
+    "users": "concurrency_or_batch",
 }
 
 
@@ -54,29 +52,23 @@ def recipes() -> pd.DataFrame:
 
 def launched(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows as their recipes launched them; settings that no recipe names are NaN."""
-    rows = rows.copy()
-    for name in (*NUMBERS, "fused_experts"):
-        rows[name] = np.nan
-    rows["precision_kv"] = rows.get("precision_kv", pd.Series(np.nan, rows.index)).astype(object)
-    for name in PLAN:
-        rows[name] = rows.get(name, pd.Series(np.nan, rows.index)).astype(float)
-    known = rows.get("source_group", pd.Series("", rows.index)).astype(str).str.contains("InferenceX").to_numpy()
-    if not known.any():
-        return rows
-    text = {name: _text(rows[column]) for name, column in MATCHED.items()}
-    gpus = rows.attention_tp * rows.attention_dp
-    text |= {"decode_gpus": _text(gpus), "decode_dp": _text(rows.attention_dp > 1)}
-    text["prefill_gpus"] = _text(rows.prefill_attention_tp * rows.prefill_attention_dp)
-    given = rows.precision_kv.notna().to_numpy()
-    for recipe in recipes().to_dict("records"):
-        mask = known & _dated(rows.day, recipe["since"], recipe["until"])
-        mask = mask & _counted(rows.concurrency_or_batch, recipe["users"])
-        for name, values in text.items():
-            if recipe[name]:
-                mask = mask & np.isin(values, recipe[name].split(" "))
-        if mask.any():
-            _set(rows, mask, given, recipe)
-    return rows
+    unknown = pd.Series(np.nan, rows.index)
+    columns = {name: np.full(len(rows), np.nan) for name in (*NUMBERS, "fused_experts")}
+    columns |= {name: rows.get(name, unknown).to_numpy(dtype=float, copy=True) for name in (*DECODE, *PREFILL)}
+    columns["precision_kv"] = rows.get("precision_kv", unknown).to_numpy(dtype=object, copy=True)
+    known = rows.get("source_group", unknown).astype(str).str.contains("InferenceX").to_numpy()
+    if known.any():
+        text = {name: _text(rows[column]) for name, column in MATCHED.items()}
+        text["decode_dp"] = _text(rows.attention_dp > 1)
+        for name, (tp, dp, *_) in (("decode_gpus", DECODE), ("prefill_gpus", PREFILL)):
+            text[name] = _text(pd.Series(columns[tp] * columns[dp]))
+        named = pd.notna(columns["precision_kv"])
+        for recipe in recipes().to_dict("records"):
+            mask = known & _dated(rows.day.to_numpy(), recipe["since"], recipe["until"])
+            for name, values in text.items():
+                mask &= _listed(values, recipe[name])
+            _set(columns, mask, named, recipe)
+    return rows.assign(**columns)
 
 
 def engine_settings(row: dict[str, Any]) -> dict[str, Any]:
@@ -85,48 +77,38 @@ def engine_settings(row: dict[str, Any]) -> dict[str, Any]:
     return {name: bool(value) if name == "fused_experts" else float(value) for name, value in found.items()}
 
 
-def _set(rows: pd.DataFrame, mask: np.ndarray, given: np.ndarray, recipe: dict[str, str]) -> None:
+def _set(columns: dict[str, np.ndarray], mask: np.ndarray, named: np.ndarray, recipe: dict[str, str]) -> None:
+    """Write what a recipe sets into the masked rows; `named`: rows that name their KV format."""
     for name in NUMBERS:
         if recipe[name]:
-            rows.loc[mask, name] = float(recipe[name])
+            columns[name][mask] = float(recipe[name])
     if recipe["fused_experts"]:
-        rows.loc[mask, "fused_experts"] = float(recipe["fused_experts"] == "true")
+        columns["fused_experts"][mask] = recipe["fused_experts"] == "true"
     if recipe["kv_format"]:
-        rows.loc[mask & ~given, "precision_kv"] = recipe["kv_format"]
-    for side, ep in (("", "expert_parallel"), ("prefill_", "prefill_ep")):
-        _set_plan(rows, mask, side, ep, recipe)
-
-
-def _set_plan(rows: pd.DataFrame, mask: np.ndarray, side: str, ep: str, recipe: dict[str, str]) -> None:
-    """Attention-DP and expert-parallel ranks of the decode ("") or prefill workers, of as many GPUs as before."""
-    tp, dp, ffn_tp = f"{side}attention_tp", f"{side}attention_dp", f"{side}ffn_tp"
-    gpus = rows[tp] * rows[dp]
-    for name, rest in ((dp, tp), (ep, ffn_tp)):
-        if recipe[name]:
-            wide = gpus if recipe[name] == "all" else pd.Series(float(recipe[name]), rows.index)
-            rows.loc[mask, name], rows.loc[mask, rest] = wide[mask], (gpus / wide)[mask]
+        columns["precision_kv"][mask & ~named] = recipe["kv_format"]
+    for tp, dp, ffn_tp, ep in (DECODE, PREFILL):
+        gpus = columns[tp] * columns[dp]
+        for wide, rest in ((dp, tp), (ep, ffn_tp)):
+            if recipe[wide]:
+                ranks = gpus[mask] if recipe[wide] == "all" else float(recipe[wide])
+                columns[wide][mask], columns[rest][mask] = ranks, gpus[mask] / ranks
 
 
 def _text(values: pd.Series) -> np.ndarray:
     """Cells as the recipe file writes them: whole numbers without a point, truth in lower case."""
     if values.dtype == bool:
         return np.where(values, "true", "false")
-    if pd.api.types.is_numeric_dtype(values):
-        return np.array([f"{value:g}" for value in values])
-    return values.astype(str).to_numpy()
+    write = "{:g}".format if pd.api.types.is_numeric_dtype(values) else str
+    return np.array([write(value) for value in values])
 
 
-def _dated(days: pd.Series, since: str, until: str) -> np.ndarray:
-    """Undated rows are of any day but those before a change."""
-    mask = np.ones(len(days), dtype=bool)
-    if since:
-        mask &= ((days >= since) | (days == "")).to_numpy()
-    if until:
-        mask &= ((days < until) & (days != "")).to_numpy()
-    return mask
-
-
-def _counted(users: pd.Series, wanted: str) -> np.ndarray:
+def _listed(values: np.ndarray, wanted: str) -> Any:
+    """Whether each value is one of those that a cell lists, or of "16.." not below; an empty cell takes any."""
     if wanted.endswith(".."):
-        return (users >= float(wanted[:-2])).to_numpy()
-    return np.isin(_text(users), wanted.split(" ")) if wanted else np.ones(len(users), dtype=bool)
+        return values.astype(float) >= float(wanted[:-2])
+    return np.isin(values, wanted.split(" ")) if wanted else True
+
+
+def _dated(days: np.ndarray, since: str, until: str) -> Any:
+    """Undated rows are of any day but those before a change."""
+    return ((days >= since) | (days == "")) & (((days < until) & (days != "")) if until else True)

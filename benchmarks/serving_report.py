@@ -122,10 +122,10 @@ def text(result: dict[str, Any]) -> str:
         lines.append(f"{title:52}" + "".join(_cell(cell[name], name) for name in names))
     lines += ["* the engine was fitted on rows of this GPU", "", "refused:"]
     lines += [f"  {count:6} {reason}" for reason, count in result["refused"].items()]
-    repeats = result["rank_of_repeats"]
+    ours, best = (_cell(result["rank_of_repeats"][name], "rank").strip() for name in ("ours_over_days", "best_of_days"))
     lines.append(
-        f"rank with the days of a configuration averaged: {_rank(repeats['ours_over_days'])}; "
-        f"of their means with single days, which no model blind to the day can beat: {_rank(repeats['best_of_days'])}"
+        f"rank with the days of a configuration averaged: {ours}; "
+        f"of their means with single days, which no model blind to the day can beat: {best}"
     )
     lines.append(f"coverage of supported families: {result['coverage_of_supported']:.1%}")
     lines += ["", "missed targets:"]
@@ -140,10 +140,6 @@ def text(result: dict[str, Any]) -> str:
     for name, peer in result.get("peer", {}).items():
         lines += ["", f"{name} on the same rows: {peer}"]
     return "\n".join(lines)
-
-
-def _rank(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _cell(value: Any, name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.serving_recipes import ENGINE, engine_settings, launched
+from benchmarks.serving_recipes import ENGINE, PREFILL, engine_settings, launched
 from cost_model.accelerator import Accelerator, load_accelerator
 from cost_model.memory import memory
 from spaces.architecture import Architecture
@@ -35,7 +35,7 @@ OPTIONAL = ("disagg", "tpot_ms", "ttft_ms", "output_tok_s_per_gpu", "n_gpus", "p
 # the calibration rows whose latencies are means (168 and 121; their quartiles lie within 0.01)
 REPORTED = {"aggregated": 0.977, "disaggregated": 0.961}
 NUMBERS = ("isl", "osl", "concurrency_or_batch")
-MEASURED = ("tpot_ms", "ttft_ms", "output_tok_s_per_gpu", "isl_mean", "osl_mean", "disagg")
+MEAN_LENGTHS = ("isl_mean", "osl_mean")
 PLAN = ("attention_tp", "attention_dp", "ffn_tp", "expert_parallel", "pp")
 
 
@@ -75,7 +75,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     missing = sorted(needed - set(rows.columns))
     if missing:
         raise ValueError(f"{path}: column {missing[0]!r} is missing; it has {', '.join(map(str, rows.columns))}")
-    for name in (name for name in (*NUMBERS, *PLAN, *MEASURED) if name in rows):
+    for name in (name for name in (*NUMBERS, *PLAN, *PREFILL, *MEAN_LENGTHS, *OPTIONAL) if name in rows):
         values = pd.to_numeric(rows[name], errors="coerce")
         wrong = rows[name].notna() & ~(np.isfinite(values) & (values >= 0))
         if wrong.any():
@@ -154,7 +154,7 @@ def deployment(rows: pd.DataFrame) -> Deployment:
     """Plans of the rows, per decode replica; sequences are spread over the replicas."""
 
     def whole(name: str, default: int) -> np.ndarray:
-        return rows[name].fillna(default).to_numpy(dtype=np.int64) if name in rows else np.full(len(rows), default)
+        return rows[name].fillna(default).to_numpy(dtype=np.int64)
 
     tp, dp, ffn_tp, ep, pp = (whole(name, 1) for name in PLAN)
     architecture_experts = np.array([architecture(name).experts for name in rows.model_shape])
@@ -190,7 +190,7 @@ def deployment(rows: pd.DataFrame) -> Deployment:
 def batches(rows: pd.DataFrame, by: tuple[str, ...] = ("release", "day")) -> Iterator[Batch]:
     """The rows (none refused) in groups that one call of `predict` prices, split by the columns `by` as well."""
     columns = ["model_shape", "gpu", "engine", "precision_weights", "load", "disaggregated", *ENGINE, *by]
-    kv = rows.get("precision_kv", pd.Series(np.nan, rows.index)).fillna("").replace("fp16", "bf16").astype(str)
+    kv = rows.precision_kv.fillna("").replace("fp16", "bf16").astype(str)
     for key, part in rows.assign(kv=kv).groupby([*columns, "kv"], dropna=False):
         named = dict(zip([*columns, "kv"], key, strict=True))
         gpu = accelerator(named["gpu"], named["engine"], named.get("release", ""), named.get("day", ""))

@@ -69,6 +69,12 @@ def test_other_rows_stay_as_they_are(changed):
     assert engine_settings(row) == {} and pd.isna(row["slots"]) and pd.isna(row["precision_kv"])
 
 
+def test_rows_with_gaps_do_not_disturb_their_neighbours():
+    gaps = ROW | dict(precision_weights=None, concurrency_or_batch=None, isl=None, day="")
+    whole, other = launched(pd.DataFrame([ROW, gaps])).to_dict("records")
+    assert engine_settings(whole) == {"poll_steps": 30.0} and engine_settings(other) == {}
+
+
 def test_a_named_kv_format_is_kept():
     assert launch(precision_kv="bf16")["precision_kv"] == "bf16"
 
