@@ -71,7 +71,7 @@ def config_path(path_or_name: str | Path) -> Path:
     if isinstance(path_or_name, Path) or text.endswith(".json"):
         raise ValueError(f"{path}: no such file")
     near = difflib.get_close_matches(text.lower().rsplit("/", 1)[-1], available_models(), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = f"; did you mean {near[0]!r}?" if near else "."
     raise ValueError(
         f"unknown model {text!r}{hint} Bundled: {', '.join(available_models())}; or a path to a config.json"
     )

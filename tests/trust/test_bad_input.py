@@ -130,7 +130,7 @@ compare done done --out c1 --measured zero.csv | zero.csv: not a readable CSV fi
 compare done done --out c1 --measured full    | full: not a readable CSV file
 predict                                       | Missing argument 'model'
 predict M                                     | Missing option '--gpu'
-predict nowhere GPU                           | unknown model 'nowhere' Bundled: deepseek-r1
+predict nowhere GPU                           | unknown model 'nowhere'. Bundled: deepseek-r1
 predict nowhere.json GPU                      | nowhere.json: no such file
 predict directory.json GPU                    | directory.json/config.json: no such file
 predict loop.json GPU                         | loop.json: no such file
