@@ -65,6 +65,8 @@ class Engine:
         dispatched_kernels: experts whose tokens come from attention-DP ranks run grouped GEMMs (CUTLASS, DeepGEMM);
             False: tokens are gathered first (vLLM's `allgather_reducescatter`), and fused kernels serve them too.
         fused_experts: tokens that no exchange brought may run the fused expert kernels, where the GPU has them.
+        mla_splits_kv: decode attention of latents divides a long context among SMs (False: SGLang's `cutlass_mla`,
+            which sgl-kernel calls with num_kv_splits = 1).
         kernels: which calibration family this engine's kernels belong to.
         all_reduce_launch: graph or eager, the launch mode of its collectives in decode.
         memory_fraction: share of device memory that the engine may fill.
@@ -108,6 +110,7 @@ class Engine:
     all_to_all: str
     dispatched_kernels: bool
     fused_experts: bool
+    mla_splits_kv: bool
     all_reduce_launch: str
     memory_fraction: float
     reserved_bytes: float
@@ -141,6 +144,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "kernels": ("ideal", "sglang", "trtllm", "vllm"),
     "dispatched_kernels": (True, False),
     "fused_experts": (True, False),
+    "mla_splits_kv": (True, False),
     "all_to_all": ("nvlink-one-sided", "deepep"),
     "all_reduce_launch": ("graph", "eager"),
     "quantised_kv_format": KV_FORMATS,

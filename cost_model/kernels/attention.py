@@ -201,16 +201,17 @@ def split_kv_seconds(
     warm_l2: bool,
     fixed_s: Any,
     masking: Any = 1.0,
+    split: bool = True,
 ) -> Any:
     """Decode attention from its unsplit thread blocks, the bytes of the whole call and the math done on each of them.
 
     A block is split over its `keys` into slices of at least split_tokens while fewer than resident_waves blocks per SM
     exist, at most max_splits; the slices' results are then reduced. The reduction never costs more than one more
     sequence's cache read would, which keeps seconds from falling as the batch grows. `masking`: slices there are for
-    each that reads keys, the others lying left of a window.
+    each that reads keys, the others lying left of a window. Not `split`, a block does the math of all keys on one SM.
     """
     slots = c.resident_waves * gpu.sm_count
-    most = slots / blocks
+    most = slots / blocks if split else 1.0
     splits = np.maximum(np.minimum(np.minimum(keys / c.split_tokens, most), c.max_splits), 1.0)
     waves = blocks * splits * (1.0 / gpu.sm_count)
     start = (waves + c.wave_quantisation * (np.ceil(waves) - 1.0 - waves)) * block_s
@@ -219,6 +220,8 @@ def split_kv_seconds(
     reduction = np.minimum(c.reduce_s * splits, np.sqrt(c.reduce_s * most * stream))
     ramp = c.ramp_s * np.minimum(first_bytes / c.ramp_bytes, 1.0)
     math = stream * (flops_per_byte * (bandwidth / rate))
+    if not split:
+        math = math / np.minimum(waves, 1.0)
     read = stream * (1.0 + c.full_waves * masking / waves)
     if warm_l2:  # all of the cache stays in L2 up to 0.4 of it, none from 1.0 on
         cached = np.clip((1.0 - cache_bytes / gpu.l2_bytes) / 0.6, 0.0, 1.0)

@@ -101,6 +101,7 @@ def mla_decode(
             rate=rate,
             warm_l2=warm_l2,
             fixed_s=c.overhead_s,
+            split=gpu.engine.mla_splits_kv,
         )
 
     # a second tile of heads leaves fewer splits to reduce; it must not make more heads look faster than one tile

@@ -1,6 +1,7 @@
 """Latent attention cores against measured kernels of head counts that no fit has seen, and the laws they must obey."""
 
 import csv
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -84,6 +85,16 @@ def test_heads_share_one_latent():
     gpu = load_accelerator("h200-sxm")
     few, many = mla_decode(gpu, 64, 32768, np.array([8, 64]))
     assert few <= many < 1.2 * few
+
+
+def test_a_context_that_is_not_divided_takes_one_block_as_long_as_many():
+    gpu = load_accelerator("b200-sxm", engine="sglang")
+    whole = replace(gpu, engine=replace(gpu.engine, mla_splits_kv=False))
+    one, many = mla_decode(whole, np.array([1, 64]), 65536, 128)
+    assert one == pytest.approx(many, rel=0.02)  # 128 blocks of 64 heads fit the 148 SMs at once
+    block = 65536 * 64 * 2 * (576 + 512) / (gpu.peak_flops["bf16"] / gpu.sm_count)
+    assert block < one < 3 * block  # at the rate of one SM
+    assert mla_decode(gpu, 1, 65536, 128) < 0.1 * one
 
 
 @SETTINGS

@@ -157,6 +157,20 @@ def test_disaggregation_gains_over_aggregated_serving():
     assert 1.2 < best / together < 2.2
 
 
+@pytest.mark.parametrize(("users", "measured"), [(128, 0.03243), (512, 0.03195)])
+def test_decode_attention_that_divides_no_context(users, measured):
+    # InferenceX, DeepSeek-R1 fp8 on GB200, SGLang of December 2025 with cutlass_mla, medians of seven days: TPOT is
+    # 32 ms with 5 sequences a rank as with 21, since one SM pair reads the whole context of a sequence
+    gpu, a = load_accelerator("gb200-nvl72", engine="sglang:2025-12-12"), load_architecture("deepseek-r1")
+    pool = dict(prefill_attention_tp=1, prefill_attention_dp=8, prefill_ffn_tp=1, prefill_ep=8, prefill_pp=1)
+    pool |= dict(prefill_replicas=6, decode_replicas=1)
+    plan = Deployment(attention_dp=24, ep=24, redundant_experts=8, batch=users, **pool)
+    whole = replace(gpu, engine=replace(gpu.engine, mla_splits_kv=False))
+    split, unsplit = (predict(a, "fp8-block", plan, Workload(7373, 922), on, "bf16") for on in (gpu, whole))
+    assert unsplit.tpot_s == pytest.approx(measured, rel=0.1)
+    assert split.tpot_s < 0.85 * measured
+
+
 def rows():
     return list(csv.DictReader(MEASURED.open()))
 
