@@ -10,8 +10,9 @@ The others are what the recipe sets, later lines over earlier ones:
                                        they ran, where rows tell otherwise
     slots                              sequences that one replica runs at once; more users than that wait
     prefill_chunk, prefill_batch       prompt tokens of one pass, and prompts of one pass of a prefill pool, per rank
-    poll_steps, batch_wait_steps, fused_experts
+    poll_steps, batch_wait_steps, fused_experts, mla_splits_kv
                                        constants of `Engine`
+    untold                             why the row does not tell what ran: it is refused
 
 `source` names the file that a line was read from, 2026-12, in the history of github.com/SemiAnalysisAI/InferenceX
 (benchmarks/, and its master configs, for the dates), NVIDIA/srt-slurm and ai-dynamo/dynamo, all Apache-2.0.
@@ -28,7 +29,8 @@ import pandas as pd
 
 PATH = Path(__file__).parent / "serving_recipes.csv"
 NUMBERS = ("slots", "prefill_chunk", "prefill_batch", "poll_steps", "batch_wait_steps")
-ENGINE = ("poll_steps", "batch_wait_steps", "fused_experts")
+SWITCHES = ("fused_experts", "mla_splits_kv")
+ENGINE = ("poll_steps", "batch_wait_steps", *SWITCHES)
 DECODE = ("attention_tp", "attention_dp", "ffn_tp", "expert_parallel")
 PREFILL = ("prefill_attention_tp", "prefill_attention_dp", "prefill_ffn_tp", "prefill_ep")
 MATCHED = {
@@ -53,9 +55,10 @@ def recipes() -> pd.DataFrame:
 def launched(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows as their recipes launched them; settings that no recipe names are NaN."""
     unknown = pd.Series(np.nan, rows.index)
-    columns = {name: np.full(len(rows), np.nan) for name in (*NUMBERS, "fused_experts")}
+    columns = {name: np.full(len(rows), np.nan) for name in (*NUMBERS, *SWITCHES)}
     columns |= {name: rows.get(name, unknown).to_numpy(dtype=float, copy=True) for name in (*DECODE, *PREFILL)}
     columns["precision_kv"] = rows.get("precision_kv", unknown).to_numpy(dtype=object, copy=True)
+    columns["untold"] = np.full(len(rows), "", dtype=object)
     known = rows.get("source_group", unknown).astype(str).str.contains("InferenceX").to_numpy()
     if known.any():
         text = {name: _text(rows[column]) for name, column in MATCHED.items()}
@@ -74,7 +77,7 @@ def launched(rows: pd.DataFrame) -> pd.DataFrame:
 def engine_settings(row: dict[str, Any]) -> dict[str, Any]:
     """Constants of `Engine` that the recipe of a row sets."""
     found = {name: row[name] for name in ENGINE if not np.isnan(row[name])}
-    return {name: bool(value) if name == "fused_experts" else float(value) for name, value in found.items()}
+    return {name: bool(value) if name in SWITCHES else float(value) for name, value in found.items()}
 
 
 def _set(columns: dict[str, np.ndarray], mask: np.ndarray, named: np.ndarray, recipe: dict[str, str]) -> None:
@@ -82,8 +85,11 @@ def _set(columns: dict[str, np.ndarray], mask: np.ndarray, named: np.ndarray, re
     for name in NUMBERS:
         if recipe[name]:
             columns[name][mask] = float(recipe[name])
-    if recipe["fused_experts"]:
-        columns["fused_experts"][mask] = recipe["fused_experts"] == "true"
+    for name in SWITCHES:
+        if recipe[name]:
+            columns[name][mask] = recipe[name] == "true"
+    if recipe["untold"]:
+        columns["untold"][mask] = recipe["untold"]
     if recipe["kv_format"]:
         columns["precision_kv"][mask & ~named] = recipe["kv_format"]
     for tp, dp, ffn_tp, ep in (DECODE, PREFILL):

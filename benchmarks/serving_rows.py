@@ -81,7 +81,7 @@ def read_rows(path: Path) -> pd.DataFrame:
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             raise ValueError(
-                f"{path}: row {row + 2}: {name} = {rows[name].iloc[row]!r}: must be a number of at least 0"
+                f"{path}: row {row + 2}: {name} = {rows[name].tolist()[row]!r}: must be a number of at least 0"
             )
     for name in OPTIONAL:
         if name not in rows:
@@ -139,6 +139,7 @@ def refusals(rows: pd.DataFrame) -> pd.Series:
         refuse(rows[column].isin(list(why)), rows[column].map(lambda n, w=why: f"{n}: {w.get(n)}"))
         refuse(~rows[column].isin(list(known)), rows[column].map(lambda n, k=kind: f"unmapped {k} name {n!r}"))
     refuse(~rows.engine.isin(list(NAMES["engines"])), rows.engine.map(lambda n: f"unmapped engine name {n!r}"))
+    refuse(rows.untold != "", rows.untold)
     refuse(rows["load"] == "", "load type is not modelled")
     refuse(rows[["attention_tp", "ffn_tp", "concurrency_or_batch"]].isna().any(axis=1), "plan or batch unknown")
     refuse(rows[["input_tokens", "output_tokens"]].isna().any(axis=1), "lengths unknown")

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.serving_recipes import engine_settings, launched, recipes
-from benchmarks.serving_rows import NAMES
+from benchmarks.serving_rows import NAMES, refusals
 from spaces.formats import KV_FORMATS
 
 ROW = {
@@ -63,6 +63,18 @@ def test_slots_of_disaggregated_decode_workers():
     assert found["slots"] == 64 and found["prefill_chunk"] == 10240 and found["prefill_batch"] == 8
 
 
+def test_a_row_that_does_not_tell_its_users_is_refused():
+    # gptoss_fp4_h100_docker.sh asked for 512 users over --max-num-seqs $CONC until 2025-12-08 (InferenceX #310)
+    row = ROW | dict(
+        engine="vllm", gpu="H100-SXM", model_shape="gpt-oss-120b", precision_weights="mxfp4", load="closed-loop"
+    )
+    row |= dict(input_tokens=922, output_tokens=922, concurrency_or_batch=512)
+    told = dict(concurrency_or_batch=64), dict(day="2025-12-10"), dict(source_group="MLPerf")
+    table = launched(pd.DataFrame([row | dict(day="2025-12-05"), *(row | dict(day="2025-12-05") | t for t in told)]))
+    reasons = refusals(table).tolist()
+    assert "users that ran are not told" in reasons[0] and reasons[1:] == ["", "", ""]
+
+
 @pytest.mark.parametrize("changed", [{"source_group": "MLPerf"}, {"gpu": "MI300X", "model_shape": "Llama-3.1-70B"}])
 def test_other_rows_stay_as_they_are(changed):
     row = launch(**changed)
@@ -84,6 +96,7 @@ def test_every_recipe_names_what_exists():
     assert set(table.engine) <= set(NAMES["engines"])
     assert set(" ".join(table.gpu).split(" ")) <= set(NAMES["gpus"])
     assert set(table.model) <= set(NAMES["models"]) and set(table.kv_format) <= {"", *KV_FORMATS}
-    assert set(table.fused_experts) <= {"", "true", "false"} and (table.source != "").all()
+    assert set(table.fused_experts) | set(table.mla_splits_kv) <= {"", "true", "false"}
+    assert (table.source != "").all()
     for name in ("slots", "prefill_chunk", "prefill_batch", "poll_steps", "batch_wait_steps"):
         assert (pd.to_numeric(table[name][table[name] != ""]) > 0).all()
