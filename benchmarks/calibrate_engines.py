@@ -61,6 +61,15 @@ def capped(rows: pd.DataFrame) -> pd.Series:
     return (rows["mode"] == "aggregated") & (rows.osl > 1) & (rows.ttft_ms > served)
 
 
+def fitting(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The rows of the measured table that an engine is fitted on."""
+    rows = rows[(rows.split == "calibration") & rows.tier.isin(["A", "B"]) & (rows.spec_decode == "none")]
+    rows = rows[(rows.engine.map(NAMES["engines"]) == name) & (refusals(rows) == "") & ~capped(rows)]
+    for batch in batches(rows, by=()):
+        rows = rows.drop(batch.index[illegal(batch)])
+    return rows
+
+
 def cases(rows: pd.DataFrame, releases: list[str]) -> dict[str, list[Case]]:
     """Fit cases by GPU. A configuration that was measured again and again counts as the root of its repetitions."""
     same = [
@@ -120,8 +129,8 @@ def case(batch: Batch, rows: pd.DataFrame, releases: list[str]) -> Case:
     )
 
 
-def fitted(name: str, rows: pd.DataFrame) -> dict[str, Any]:
-    """The fitted tables of one engine file."""
+def fitted(name: str, rows: pd.DataFrame, quiet: bool = False) -> dict[str, Any]:
+    """The fitted tables of one engine file; unless `quiet`, each GPU's are printed as they are found."""
     rows = rows.copy()
     rows["version"], rows["since"] = zip(*[release(row) for row in rows.itertuples()], strict=True)
     rows["label"] = rows.version.where(rows.version != "", rows.since)
@@ -152,7 +161,8 @@ def fitted(name: str, rows: pd.DataFrame) -> dict[str, Any]:
             newer = {label: by for label, by in moved.items() if since[label] > last}
             for label, values in drifted(found, newer).items():
                 dated[label]["gpu"][gpu] = rounded(values)
-            print(name, gpu, tables["gpu"][gpu], flush=True)
+            if not quiet:
+                print(name, gpu, tables["gpu"][gpu], flush=True)
     tables["release"] = [row for row in dated.values() if row["gpu"]]
     return tables
 
@@ -217,20 +227,10 @@ def main() -> None:
     parser.add_argument("--source", default="measured serving rows, split = calibration")
     arguments = parser.parse_args()
     rows = read_rows(arguments.csv)
-    rows = rows[(rows.split == "calibration") & rows.tier.isin(["A", "B"]) & (rows.spec_decode == "none")]
-    rows = rows[(refusals(rows) == "") & ~capped(rows)]
     for name in arguments.engines:
-        own = rows[rows.engine.map(NAMES["engines"]) == name]
-        for batch in batches(own, by=()):
-            own = own.drop(batch.index[illegal(batch)])
-        tables = fitted(name, own)
-        write(
-            arguments.out / f"{name}.toml",
-            tables,
-            arguments.source,
-            len(own),
-            sorted({NAMES["gpus"][g] for g in own.gpu}),
-        )
+        own = fitting(rows, name)
+        gpus = sorted({NAMES["gpus"][gpu] for gpu in own.gpu})
+        write(arguments.out / f"{name}.toml", fitted(name, own), arguments.source, len(own), gpus)
 
 
 if __name__ == "__main__":

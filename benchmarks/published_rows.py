@@ -69,7 +69,7 @@ def _filled(batch: Batch) -> np.ndarray:
 
 def _best_plan(row: pd.Series) -> float:
     """Most output tokens/s/GPU of the legal plans of up to 8 GPUs that fit, every one filled to its memory."""
-    a, gpu = architecture(row.model_shape), accelerator(row.gpu, row.engine, row.release, row.day)
+    a, gpu = architecture(row.model_shape), accelerator(row.gpu, NAMES["engines"][row.engine], row.release, row.day)
     chosen = recipe(row.model_shape, row.precision_weights)
     plans = enumerate_deployments([n for n in (1, 2, 4, 8) if n <= row.most], a, batches=(0,), pp=(1, 2, 4))
     load = Workload(row.input_tokens, row.output_tokens, 0, "offline")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import command, serving_report  # noqa: E402
-from benchmarks.serving_rows import batches, illegal, read_rows, refusals, reported, slots  # noqa: E402
+from benchmarks.serving_rows import NAMES, batches, illegal, read_rows, refusals, reported, slots  # noqa: E402
 from cost_model.prediction import predict  # noqa: E402
 from spaces.deployment import FIELDS, unchecked  # noqa: E402
 
@@ -41,13 +42,17 @@ PLAN = [
 ]
 
 
-def priced(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows with `tpot_s`, `ttft_s` (of the row's statistic) and `tokens_per_s_per_gpu`, or why not in `refused`."""
+def priced(rows: pd.DataFrame, engines: Mapping[str, str] = NAMES["engines"]) -> pd.DataFrame:
+    """Rows with `tpot_s`, `ttft_s` (of the row's statistic) and `tokens_per_s_per_gpu`, or why not in `refused`.
+
+    Args:
+        engines: engine name or file that prices the rows of each engine.
+    """
     rows = rows.copy()
     rows["refused"] = refusals(rows)
     columns = ["tpot_s", "ttft_s", "tokens_per_s_per_gpu"]
     rows[columns] = np.nan
-    for batch in batches(rows[rows.refused == ""]):
+    for batch in batches(rows[rows.refused == ""], engines=engines):
         wrong = illegal(batch)
         rows.loc[batch.index[wrong], "refused"] = "plan is not legal for the model"
         rows.loc[batch.index, columns] = np.stack(price(batch, rows.loc[batch.index]), axis=1)

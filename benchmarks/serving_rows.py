@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -188,13 +188,19 @@ def deployment(rows: pd.DataFrame) -> Deployment:
     )
 
 
-def batches(rows: pd.DataFrame, by: tuple[str, ...] = ("release", "day")) -> Iterator[Batch]:
-    """The rows (none refused) in groups that one call of `predict` prices, split by the columns `by` as well."""
+def batches(
+    rows: pd.DataFrame, by: tuple[str, ...] = ("release", "day"), engines: Mapping[str, str] = NAMES["engines"]
+) -> Iterator[Batch]:
+    """The rows (none refused) in groups that one call of `predict` prices, split by the columns `by` as well.
+
+    Args:
+        engines: engine name or file that prices the rows of each engine.
+    """
     columns = ["model_shape", "gpu", "engine", "precision_weights", "load", "disaggregated", *ENGINE, *by]
     kv = rows.precision_kv.fillna("").replace("fp16", "bf16").astype(str)
     for key, part in rows.assign(kv=kv).groupby([*columns, "kv"], dropna=False):
         named = dict(zip([*columns, "kv"], key, strict=True))
-        gpu = accelerator(named["gpu"], named["engine"], named.get("release", ""), named.get("day", ""))
+        gpu = accelerator(named["gpu"], engines[named["engine"]], named.get("release", ""), named.get("day", ""))
         settings = engine_settings(named)
         gpu = replace(gpu, engine=replace(gpu.engine, **settings))
         chosen = recipe(named["model_shape"], str(named["precision_weights"])) or ""
@@ -214,9 +220,9 @@ def batches(rows: pd.DataFrame, by: tuple[str, ...] = ("release", "day")) -> Ite
 
 @cache
 def accelerator(gpu: str, engine: str, release: str, day: str) -> Accelerator:
-    """The GPU under the engine's release of that version, or nearest to that day where the version says nothing."""
+    """A row's GPU under an engine of ours: its release of that version, or nearest to that day where it names none."""
     asked = f":{release}" * bool(release) + f"@{day}" * bool(release and day) + f":{day}" * bool(day and not release)
-    return load_accelerator(NAMES["gpus"][gpu], engine=NAMES["engines"][engine] + asked)
+    return load_accelerator(NAMES["gpus"][gpu], engine=engine + asked)
 
 
 def slots(batch: Batch) -> np.ndarray:
