@@ -36,6 +36,7 @@ bench: $(VENV)/tests
 	$(BIN)/python benchmarks/kernels.py $(DATA)/kernels --json > $(RESULTS)/kernels.json
 	$(BIN)/python benchmarks/shape_gain.py $(DATA)/kernels --json > $(RESULTS)/shape_gain.json
 	$(BIN)/python benchmarks/serving.py $(DATA)/serving.csv.gz --json > $(RESULTS)/serving.json
+	$(BIN)/python benchmarks/elsewhere.py $(DATA)/serving.csv.gz --json > $(RESULTS)/elsewhere.json
 	$(BIN)/python benchmarks/published.py $(DATA)/serving.csv.gz --json > $(RESULTS)/published.json
 	$(BIN)/python benchmarks/speed.py --json > $(RESULTS)/speed.json
 	$(BIN)/python -m benchmarks.speed_profile --json > $(RESULTS)/profile.json

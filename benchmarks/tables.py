@@ -1,9 +1,9 @@
 """Rewrite the generated tables of README.md and benchmarks/README.md, and the serving errors that every report shows
 (reports/serving_accuracy.toml): `python benchmarks/tables.py RESULTS_DIR`.
 
-RESULTS_DIR holds what the benchmarks print with --json: kernels.json, shape_gain.json, serving.json, speed.json,
-profile.json, search.json, page.json, kill.json, scale.json (see `make bench`). A table stands between
-`<!-- name: begin -->` and `<!-- name: end -->`; tables whose result is not there stay as they are.
+RESULTS_DIR holds what the benchmarks print with --json: kernels.json, shape_gain.json, serving.json, elsewhere.json,
+published.json, speed.json, profile.json, search.json, page.json, kill.json, scale.json (see `make bench`). A table
+stands between `<!-- name: begin -->` and `<!-- name: end -->`; tables whose result is not there stay as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -112,9 +113,22 @@ def serving(result: dict[str, Any]) -> str:
     return markdown(("validation rows", *head, "target"), rows)
 
 
-def serving_accuracy(result: dict[str, Any]) -> str:
-    """The serving errors as TOML: overall, and per model class, GPU (as accelerators/ names it), engine and mode."""
-    keys = ("rows", *SERVING)
+def elsewhere(result: dict[str, Any]) -> str:
+    """Errors per engine and GPU that its fit left out, their average over cells first."""
+    targets = result["targets"]
+    lines = [("all, cells averaged", result["overall"])]
+    lines += [(f"{one['engine']}, {one['gpu']}", one) for one in result["pairs"]]
+
+    def figures(one: dict[str, Any]) -> list[str]:
+        return [percent(one[key]) if share else correlation(one[key]) for key, (_, share) in SERVING.items()]
+
+    rows = [[title, f"{one['rows']:,}", *figures(one)] for title, one in lines]
+    rows.insert(1, ["target", "", *(_target(targets[key], share) for key, (_, share) in SERVING.items())])
+    return markdown(("engine, GPU left out of its fit", "rows", *(what for what, _ in SERVING.values())), rows)
+
+
+def serving_accuracy(result: dict[str, Any]) -> dict[str, Any]:
+    """The serving errors overall, and per model class, GPU (as accelerators/ names it), engine and mode."""
     cells = [
         {
             "model_class": cell["model_class"],
@@ -123,19 +137,39 @@ def serving_accuracy(result: dict[str, Any]) -> str:
             "mode": cell["mode"],
             # an engine without a file of its own is priced as its relative
             **({"measured_on": cell["engine"]} if NAMES["engines"][cell["engine"]] != cell["engine"] else {}),
-            **{key: cell[key] for key in keys if cell[key] is not None},
+            **known(cell),
         }
         for cell in result["groups"]
         if any(cell[key] is not None for key in SERVING)
     ]
-    found = {key: value for key in SERVING if (value := result["overall"][key]) is not None}
-    overall = {"rows": result["overall"]["priced"], **found}
+    return {"overall": known({**result["overall"], "rows": result["overall"]["priced"]}), "cell": cells}
+
+
+def known(figures: dict[str, Any]) -> dict[str, Any]:
+    """Rows and errors, less those that they do not give."""
+    return {key: figures[key] for key in ("rows", *SERVING) if figures[key] is not None}
+
+
+def accuracy_file(results: Path) -> str:
+    """reports/serving_accuracy.toml anew: what has no result stays as it is."""
+    found = tomllib.loads(SERVING_ACCURACY.read_text(encoding="utf-8"))
+    if (served := load_result(results, "serving")) is not None:
+        found |= serving_accuracy(served)
+    if (left_out := load_result(results, "elsewhere")) is not None:
+        found["elsewhere"] = known(left_out["overall"])
     comment = (
-        "# Errors of predicted serving on published deployments that no fit has seen, from benchmarks/serving.py.\n"
-        "# Written by benchmarks/tables.py. Fractions: median and 90th percentile of |predicted / measured - 1|;\n"
+        "# Errors of predicted serving on published deployments that no fit has seen, from benchmarks/serving.py, and\n"
+        "# ([elsewhere]) on GPUs that were left out of the engine's fit, from benchmarks/elsewhere.py. Written by\n"
+        "# benchmarks/tables.py. Fractions: median and 90th percentile of |predicted / measured - 1|;\n"
         "# rank_correlation: Spearman's of TPOT across plans and loads of one deployment series.\n\n"
     )
-    return comment + tomli_w.dumps({"overall": overall, "cell": cells})
+    return comment + tomli_w.dumps({name: found[name] for name in ("overall", "elsewhere", "cell") if name in found})
+
+
+def load_result(results: Path, name: str) -> Any:
+    """What a benchmark printed; None without it, or where it was stopped and left an empty file."""
+    path = results / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() and path.stat().st_size else None
 
 
 def published(result: dict[str, Any]) -> str:
@@ -247,6 +281,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], str]]] = {
     "kernels in short": ("kernels", lambda lines: kernels_by_gpu([l for l in lines if l["op"] in MAIN], SHORT)),
     "shape gain": ("shape_gain", shape_gain),
     "serving": ("serving", serving),
+    "elsewhere": ("elsewhere", elsewhere),
     "published": ("published", published),
     "speed": ("speed", speed),
     "profile": ("profile", profile),
@@ -269,11 +304,8 @@ def rewritten(text: str, results: Path) -> str:
         if name not in TABLES:
             raise ValueError(f"unknown table {name!r}; valid: {', '.join(TABLES)}")
         source, make = TABLES[name]
-        path = results / f"{source}.json"
-        if not path.is_file() or not path.stat().st_size:
-            return match[0]
-        made = make(json.loads(path.read_text(encoding="utf-8")))
-        return f"<!-- {name}: begin -->\n{made}\n<!-- {name}: end -->"
+        printed = load_result(results, source)
+        return match[0] if printed is None else f"<!-- {name}: begin -->\n{make(printed)}\n<!-- {name}: end -->"
 
     return re.sub(r"<!-- (?P<name>[\w ]+): begin -->\n.*?<!-- (?P=name): end -->", table, text, flags=re.S)
 
@@ -284,9 +316,7 @@ def main() -> None:
     results = Path(sys.argv[1])
     for page in PAGES:
         page.write_text(rewritten(page.read_text(encoding="utf-8"), results), encoding="utf-8")
-    served = results / "serving.json"
-    if served.is_file() and served.stat().st_size:
-        SERVING_ACCURACY.write_text(serving_accuracy(json.loads(served.read_text(encoding="utf-8"))), encoding="utf-8")
+    SERVING_ACCURACY.write_text(accuracy_file(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ def published_accuracy() -> dict[str, list[dict[str, Any]]]:
 
 @cache
 def serving_accuracy() -> dict[str, Any]:
-    """`overall`, and `cell`: one row per model class, GPU, engine and mode that was measured; errors are fractions."""
+    """Errors as fractions: `overall`; `cell`, one row per model class, GPU, engine and mode that was measured;
+    `elsewhere`, on GPUs left out of their engine's fit."""
     return _read("serving_accuracy.toml")
 
 

@@ -61,6 +61,10 @@ def serving_block(gpu: str, engine: str, classes: set[str]) -> Safe:
     heads = ["deployments", "rows", "TPOT, median", "90 %", "TTFT", "tokens/s/GPU", "rank"]
     rows = [_serving_row(c, gpu, engine) for c in [*exact, *near]]
     rows.append(_serving_row({**overall, "model_class": "all measured deployments"}, gpu, engine))
+    if not here and near:
+        rows.append(
+            _serving_row({**known["elsewhere"], "model_class": "GPUs left out of their engine's fit"}, gpu, engine)
+        )
     caution = (
         f"No {listed(sorted(missing))} deployment was measured on {gpu} with {engine}: predictions there are "
         f"extrapolated{'; the nearest that were measured are shown' if near else ''}."

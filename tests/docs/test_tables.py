@@ -6,7 +6,17 @@ import tomllib
 
 import pytest
 
-from benchmarks.tables import PAGES, SERVING, SERVING_ACCURACY, TABLES, rewritten, serving, serving_accuracy
+from benchmarks.tables import (
+    PAGES,
+    SERVING,
+    SERVING_ACCURACY,
+    TABLES,
+    accuracy_file,
+    elsewhere,
+    rewritten,
+    serving,
+    serving_accuracy,
+)
 
 LINE = {"gpu": "h100-sxm", "backend": "trtllm", "groups": 10, "rows": 100, "in_band": 0.8}
 KERNELS = [
@@ -50,7 +60,7 @@ SERVED = {
 
 
 def test_serving_errors_are_written_for_the_reports():
-    written = tomllib.loads(serving_accuracy(SERVED))
+    written = serving_accuracy(SERVED)
     assert written["overall"]["rows"] == 9
     place = {"model_class": "moe", "gpu": "h200-sxm", "mode": "static", "rows": 7}
     assert written["cell"][0] == place | {"engine": "trtllm", "tpot_median": 0.05, "throughput_median": 0.2}
@@ -62,7 +72,20 @@ def test_figures_that_few_rows_do_not_give_are_left_out():
     served = {"overall": {"priced": 3, "rows": 3} | dict.fromkeys([*SERVING, "rank_baseline"]), "groups": []}
     served |= {"disaggregated": served["overall"], "coverage_of_supported": 1.0}
     assert "| rank correlation across plans | - | - | 0.97 |" in serving(served)
-    assert tomllib.loads(serving_accuracy(served))["overall"] == {"rows": 3}
+    assert serving_accuracy(served)["overall"] == {"rows": 3}
+
+
+def test_errors_on_left_out_gpus_are_written_and_the_others_kept(tmp_path):
+    figures = {"rows": 5} | dict.fromkeys(SERVING, 0.2) | {"rank_correlation": None}
+    pair = {"engine": "vllm", "gpu": "mi300x", **figures}
+    away = {"overall": figures, "pairs": [pair], "targets": dict.fromkeys(SERVING, 0.3)}
+    (tmp_path / "elsewhere.json").write_text(json.dumps(away))
+    (tmp_path / "serving.json").write_text("")
+    before = tomllib.loads(SERVING_ACCURACY.read_text(encoding="utf-8"))
+    after = tomllib.loads(accuracy_file(tmp_path))
+    assert after["elsewhere"] == {name: value for name, value in figures.items() if value is not None}
+    assert after["overall"] == before["overall"] and after["cell"] == before["cell"]
+    assert "| vllm, mi300x | 5 | 20.0 % | 20.0 % | 20.0 % | 20.0 % | - |" in elsewhere(away)
 
 
 def test_the_reports_hold_the_serving_errors_of_the_readme():

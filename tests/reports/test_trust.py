@@ -39,6 +39,14 @@ def test_what_was_not_measured_is_called_extrapolated(gpu, engine, classes, said
     assert (said in text and "extrapolated" in text) if said else "extrapolated" not in text
 
 
+def test_errors_on_left_out_gpus_stand_for_a_gpu_without_any_deployment():
+    said = f"{serving_accuracy()['elsewhere']['rank_correlation']:.3f}"
+    left_out = serving_block("rtx-pro-6000", "trtllm", {"moe"}).partition("GPUs left out of their engine")[2]
+    assert said in left_out
+    for gpu, engine in (("h200-sxm", "trtllm"), ("jetson-thor", "ideal")):  # measured; no fit that leaves GPUs out
+        assert "left out" not in serving_block(gpu, engine, {"moe"})
+
+
 def test_kernels_of_a_moe_fold_their_exchanges_into_one_row():
     design = {"recipe": "nvfp4", "kv_format": "fp8", "kv_lora_rank": 0, "experts": 128}
     run = SimpleNamespace(designs=pd.DataFrame([design]))
