@@ -62,7 +62,12 @@ def launched(rows: pd.DataFrame) -> pd.DataFrame:
     known = rows.get("source_group", unknown).astype(str).str.contains("InferenceX").to_numpy()
     if known.any():
         text = {name: _text(rows[column]) for name, column in MATCHED.items()}
-        text["decode_dp"] = _text(rows.attention_dp > 1)
+        for name, ranks in (
+            ("decode_dp", "attention_dp"),
+            ("decode_ep", "expert_parallel"),
+            ("prefill_dp", "prefill_attention_dp"),
+        ):
+            text[name] = _text(pd.Series(columns[ranks] > 1))
         for name, (tp, dp, *_) in (("decode_gpus", DECODE), ("prefill_gpus", PREFILL)):
             text[name] = _text(pd.Series(columns[tp] * columns[dp]))
         named = pd.notna(columns["precision_kv"])

@@ -63,6 +63,19 @@ def test_slots_of_disaggregated_decode_workers():
     assert found["slots"] == 64 and found["prefill_chunk"] == 10240 and found["prefill_batch"] == 8
 
 
+def test_slots_and_experts_of_amd_pools():
+    # amd_utils/models.yaml: 128 sequences a tensor-parallel decode worker, 256 with expert parallelism, which the mxfp4
+    # script turned on at any EP until 2026-03-04; 160 a rank with attention DP, 512 from 2026-05-07; KV in fp8
+    row = dict(gpu="MI355X", precision_weights="mxfp4", mode="disaggregated", prefill_workers=1, decode_workers=2)
+    row |= dict(prefill_attention_tp=8, prefill_attention_dp=1, prefill_ffn_tp=8, prefill_ep=1)
+    early, late = launch(**row, day="2026-02-13"), launch(**row, day="2026-03-13")
+    assert [early[name] for name in ("expert_parallel", "prefill_ep", "slots")] == [8, 8, 256]
+    assert [late[name] for name in ("expert_parallel", "prefill_ep", "slots")] == [1, 1, 128]
+    spread = row | dict(attention_tp=1, attention_dp=8, ffn_tp=1, expert_parallel=8)
+    assert [launch(**spread, day=day)["slots"] for day in ("2026-03-13", "2026-05-07")] == [1280, 4096]
+    assert late["precision_kv"] == "fp8" and late["prefill_chunk"] == 16384
+
+
 def test_a_row_that_does_not_tell_its_users_is_refused():
     # gptoss_fp4_h100_docker.sh asked for 512 users over --max-num-seqs $CONC until 2025-12-08 (InferenceX #310)
     row = ROW | dict(
