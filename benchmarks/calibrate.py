@@ -53,9 +53,9 @@ def main() -> None:
             fitted, used = calibrate(op, gpu, own, arguments.source, date.today().isoformat(), sisters)
             used["gpu"] = np.full(len(used["gpu"]), name)  # a sister's groups are no longer unseen here either
             for operation, keys in fitted.items():
-                home = ENGINE_OF.get(operation, engine)
-                write_constants(arguments.out / f"{name}.{home}.toml", {operation: keys})
                 for key, values in keys.items():
+                    home = ENGINE_OF.get(f"{operation}.{key}", engine)
+                    write_constants(arguments.out / f"{name}.{home}.toml", {operation: {key: values}})
                     print(f"{name} {home} {operation}.{key}: {values.get('fit', 'no held-out rows')}", flush=True)
             record_groups(record, op.name, used)
 

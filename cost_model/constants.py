@@ -138,6 +138,7 @@ def load_calibration(gpu: str, generation: str, engine: str, custom: dict[str, A
         _merge(merged, _marked(_read(name), evidence))
     for name in (gpu, *relatives) if engine in _FUSED_EXPERTS else ():
         lent = _marked(_read(f"{name}.{_FUSED_EXPERTS[engine]}"), "measured" if name == gpu else "extrapolated")
+        _merge(merged, {"experts_fused": lent.get("experts_fused", {})})
         _merge(merged, {"experts_fused": lent.get("experts", {})})
     if "experts_fused" in merged:  # some formats have such kernels; the others run the grouped ones
         _merge(merged, {"experts_fused": merged["experts"]})

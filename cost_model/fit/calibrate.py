@@ -15,8 +15,9 @@ import numpy as np
 from cost_model.accelerator import Accelerator
 from cost_model.fit.common import Columns, Constants, Op, band, fit_record, held_out, select
 
-# backends and operations of libraries that every engine calls: their constants go where every engine looks last
-ENGINE_OF = {"nccl": "trtllm", "experts_fused": "trtllm"}
+# backends and entries of libraries that every engine calls: their constants go where every engine looks last.
+# Fused experts in bf16 and fp8 stay vLLM's: TensorRT-LLM's tables measure grouped kernels for them.
+ENGINE_OF = {"nccl": "trtllm", "experts_fused.nvfp4": "trtllm", "experts_fused.fp8-block": "trtllm"}
 
 
 def calibrate(
