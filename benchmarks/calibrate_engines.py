@@ -43,6 +43,7 @@ from spaces.deployment import FIELDS, unchecked  # noqa: E402
 from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, kv_code, recipe_code  # noqa: E402
 
 ENGINES = ROOT / "cost_model" / "engines"
+FITTED = ("trtllm", "vllm", "sglang")
 UNDATED = "2026-03"  # rows without a date name versions of that spring
 FORERUNNER = {"blackwell-ultra": "blackwell"}  # same kernels: the earlier generation is the prior of the later
 SKEW = "power_law_1.2"  # the default of `predict`
@@ -62,7 +63,14 @@ def capped(rows: pd.DataFrame) -> pd.Series:
 
 
 def fitting(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The rows of the measured table that an engine is fitted on."""
+    """The rows of the measured table that an engine is fitted on.
+
+    Raises:
+        ValueError: the table does not tell them.
+    """
+    missing = [column for column in ("split", "tier", "spec_decode") if column not in rows]
+    if missing:
+        raise ValueError(f"column {missing[0]!r} is missing: it tells which rows may be fitted")
     rows = rows[(rows.split == "calibration") & rows.tier.isin(["A", "B"]) & (rows.spec_decode == "none")]
     rows = rows[(rows.engine.map(NAMES["engines"]) == name) & (refusals(rows) == "") & ~capped(rows)]
     for batch in batches(rows, by=()):
@@ -222,7 +230,7 @@ def write(path: Path, tables: dict[str, Any], source: str, rows: int, gpus: list
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("csv", type=Path)
-    parser.add_argument("--engines", nargs="+", default=["trtllm", "vllm", "sglang"])
+    parser.add_argument("--engines", nargs="+", choices=FITTED, default=FITTED)
     parser.add_argument("--out", type=Path, default=ENGINES)
     parser.add_argument("--source", default="measured serving rows, split = calibration")
     arguments = parser.parse_args()

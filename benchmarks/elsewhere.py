@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import command, positive  # noqa: E402
-from benchmarks.calibrate_engines import ENGINES, fitted, fitting, write  # noqa: E402
+from benchmarks.calibrate_engines import ENGINES, FITTED, fitted, fitting, write  # noqa: E402
 from benchmarks.serving import chosen, priced, scored, summary  # noqa: E402
 from benchmarks.serving_report import TARGETS, bias  # noqa: E402
 from benchmarks.serving_rows import NAMES, read_rows, refusals  # noqa: E402
@@ -45,7 +46,7 @@ def left_out(rows: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
     return done[done.refused == ""]
 
 
-def pairs(rows: pd.DataFrame, engines: list[str]) -> list[tuple[str, str]]:
+def pairs(rows: pd.DataFrame, engines: Sequence[str]) -> list[tuple[str, str]]:
     """(engine, GPU) pairs that have rows, of engines with other GPUs to be fitted on."""
     found = sorted(set(zip(rows.engine.map(NAMES["engines"]), rows.gpu, strict=True)))
     return [(engine, gpu) for engine, gpu in found if engine in engines and sum(e == engine for e, _ in found) > 1]
@@ -81,10 +82,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("csv", type=Path)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--engines", nargs="+", default=["trtllm", "vllm", "sglang"])
+    parser.add_argument("--engines", nargs="+", choices=FITTED, default=FITTED)
     parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
     table = read_rows(arguments.csv)
+    if "split" not in table:
+        raise ValueError(f"{arguments.csv}: column 'split' is missing: it tells which rows may be fitted")
     rows = pd.concat([chosen(table, split) for split in ("calibration", "validation")])
     rows = rows[refusals(rows) == ""]
     wanted = pairs(rows, arguments.engines)

@@ -13,7 +13,7 @@ import typer
 
 import benchmarks
 import ridgeline
-from benchmarks import calibrate, kernels, serving
+from benchmarks import calibrate, elsewhere, kernels, serving
 from tests.trust import bad_files
 from tests.trust.bad_files import FILES
 
@@ -378,6 +378,9 @@ BENCHMARKS = [
     (serving, "points-utf16.csv", "points-utf16.csv: not a readable CSV file"),
     (serving, "nowhere.csv", "nowhere.csv: not a readable CSV file"),
     (serving, "lengths.csv", "lengths.csv: row 2: isl = 'long': must be a number of at least 0"),
+    (elsewhere, "nowhere.csv", "nowhere.csv: not a readable CSV file"),
+    (elsewhere, "lengths.csv --jobs 1", "lengths.csv: row 2: isl = 'long': must be a number of at least 0"),
+    (elsewhere, "unsplit.csv", "unsplit.csv: column 'split' is missing: it tells which rows may be fitted"),
     (kernels, "csv-text", "gemm.csv: row 3: latency_us = 'fast': must be a number above 0"),
     (kernels, "nowhere", "nowhere: holds no measured file of these operations"),
     (kernels, "csv-text --ops nope", "unknown operation 'nope'; valid: gemm"),
@@ -388,6 +391,7 @@ BENCHMARKS = [
 @pytest.mark.parametrize(("program", "arguments", "said"), BENCHMARKS, ids=[row[1] for row in BENCHMARKS])
 def test_a_benchmark_of_bad_data(capsys, folder, monkeypatch, program, arguments, said):
     (folder / "lengths.csv").write_text(f"{SERVING}\nx,x,x,x,x,x,long,1,1,1,1,1,1,1\n")
+    (folder / "unsplit.csv").write_text(f"{SERVING}\nx,x,x,x,x,x,1,1,1,1,1,1,1,1\n")
     monkeypatch.setattr(sys, "argv", ["benchmark", *arguments.split()])
     with pytest.raises(SystemExit) as end:
         benchmarks.command(program.main)
