@@ -2,7 +2,7 @@
 
 For every engine and GPU of the measured table the engine is refitted on calibration rows of its other GPUs, and all
 rows of that GPU (tier A and B, no speculation, both splits: the fit has seen none) are scored as `serving.py` does.
-What a user of a GPU without measured deployments may expect; two processes take a quarter of an hour.
+What a user of a GPU without measured deployments may expect; two processes take six minutes.
 """
 
 from __future__ import annotations
