@@ -98,41 +98,54 @@ def summary(rows: pd.DataFrame) -> dict[str, Any]:
         "ttft_median": cells.ttft.median(),
         "throughput_median": cells.throughput.median(),
     }
-    means = {name: _mean(values.to_numpy()) for name, values in figures.items()}
+    means = {name: _mean(values) for name, values in figures.items()}
     return means | {
-        "rank_correlation": _mean(ranks["ours"]),
-        "rank_baseline": _mean(ranks["concurrency"]),
-        "rank_groups": len(ranks["ours"]),
+        "rank_correlation": _mean(ranks.ours),
+        "rank_baseline": _mean(ranks.concurrency),
+        "rank_groups": len(ranks),
     }
 
 
-def rank_correlations(rows: pd.DataFrame, least: int = 5) -> dict[str, np.ndarray]:
-    """Spearman correlation of predicted, and of concurrency alone, with measured TPOT within each series."""
-    found: dict[str, list[float]] = {"ours": [], "concurrency": []}
-    usable = rows[rows.tpot.notna()]
-    for _, part in usable.groupby(SERIES):
-        if len(part) < least or len(part[PLAN].drop_duplicates()) < 2 or part.tpot_ms.nunique() < 2:
+def rank_correlations(rows: pd.DataFrame, least: int = 5) -> pd.DataFrame:
+    """Spearman correlations with measured TPOT within each series of `least` rows and two plans.
+
+    Returns:
+        a line per series, by SERIES: `rows`, `plans`; the correlation of `ours`, of `concurrency` alone and of
+        `repeats`, the measured means of each configuration over its days, which no model blind to the day can beat;
+        `middle_half`, how far the quartiles of measured TPOT lie apart (upper over lower - 1).
+    """
+    lines = []
+    for key, part in rows[rows.tpot.notna()].groupby(SERIES):
+        plans = len(part[PLAN].drop_duplicates())
+        if len(part) < least or plans < 2 or part.tpot_ms.nunique() < 2:
             continue
-        measured = part.tpot_ms.rank()
-        for name, guess in (("ours", part.tpot_s), ("concurrency", part.concurrency_or_batch)):
-            ranks = guess.rank()
-            found[name].append(float(np.corrcoef(ranks, measured)[0, 1]) if ranks.nunique() > 1 else 0.0)
-    return {name: np.array(values) for name, values in found.items()}
+        means = part.groupby([*PLAN, "concurrency_or_batch"], dropna=False).tpot_ms.transform("mean")
+        guesses = {"ours": part.tpot_s, "concurrency": part.concurrency_or_batch, "repeats": means}
+        low, high = part.tpot_ms.quantile([0.25, 0.75])
+        lines.append(
+            dict(zip(SERIES, key, strict=True))
+            | {"rows": len(part), "plans": plans, "middle_half": high / low - 1}
+            | {name: _spearman(guess, part.tpot_ms) for name, guess in guesses.items()}
+        )
+    return pd.DataFrame(lines, columns=[*SERIES, "rows", "plans", "middle_half", "ours", "concurrency", "repeats"])
+
+
+def _spearman(guess: pd.Series, measured: pd.Series) -> float:
+    ranks = guess.rank()
+    return float(np.corrcoef(ranks, measured.rank())[0, 1]) if ranks.nunique() > 1 else 0.0
 
 
 def rank_of_repeats(rows: pd.DataFrame) -> dict[str, float | None]:
-    """What repetitions do to the rank: ours over means of each configuration's days, and the correlation that those
-    measured means themselves have with single days, which no model blind to the day can beat."""
+    """What repetitions do to the rank: ours over means of each configuration's days, and the mean of `repeats`."""
     same = rows.groupby([*SERIES, *PLAN, "concurrency_or_batch"], dropna=False)
-    columns = ["tpot", "tpot_s", "tpot_ms"]
-    best = rows.assign(tpot_s=same.tpot_ms.transform("mean"))
+    over_days = same[["tpot", "tpot_s", "tpot_ms"]].mean().reset_index()
     return {
-        "ours_over_days": _mean(rank_correlations(same[columns].mean().reset_index())["ours"]),
-        "best_of_days": _mean(rank_correlations(best)["ours"]),
+        "ours_over_days": _mean(rank_correlations(over_days).ours),
+        "best_of_days": _mean(rank_correlations(rows).repeats),
     }
 
 
-def _mean(values: np.ndarray) -> float | None:
+def _mean(values: np.ndarray | pd.Series) -> float | None:
     values = np.asarray(values, dtype=float)
     return round(float(np.nanmean(values)), 4) if np.any(np.isfinite(values)) else None
 
@@ -169,6 +182,7 @@ def report(rows: pd.DataFrame) -> dict[str, Any]:
         "rank_of_repeats": rank_of_repeats(done),
         "coverage_of_supported": round(float((supported.refused == "").mean()), 4),
         "groups": groups,
+        "series": rank_correlations(done).round(4).to_dict("records"),
         "refused": {str(reason): int(count) for reason, count in reasons.items()},
     }
 

@@ -45,7 +45,7 @@ def _fitted_on(engine: str, gpu: str) -> bool:
 
 
 def missed(result: dict[str, Any], rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Each missed target with the cells that miss it by most and the sign of their bias."""
+    """Each missed target with the cells that miss it by most and the sign of their bias, or, of ranks, the series."""
     found = []
     for where, targets in TARGETS.items():
         for name, limit in targets.items():
@@ -58,7 +58,8 @@ def missed(result: dict[str, Any], rows: pd.DataFrame) -> list[dict[str, Any]]:
                     "figure": name,
                     "value": value,
                     "target": limit,
-                    "cells": _worst(result, rows, where, name),
+                    "cells": [] if name == "rank_correlation" else _worst(result, rows, where, name),
+                    "series": _worst_series(result["series"], where) if name == "rank_correlation" else [],
                 }
             )
     if result["coverage_of_supported"] < COVERAGE:
@@ -69,9 +70,18 @@ def missed(result: dict[str, Any], rows: pd.DataFrame) -> list[dict[str, Any]]:
                 "value": result["coverage_of_supported"],
                 "target": COVERAGE,
                 "cells": [],
+                "series": [],
             }
         )
     return found
+
+
+def _worst_series(series: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
+    """The five that cost most, each with the mean that is left without it."""
+    lines = pd.DataFrame(series)
+    lines = lines[calibrated(lines) == (where == "calibrated")]
+    lines = lines.assign(without=(lines.ours.sum() - lines.ours) / max(len(lines) - 1, 1))
+    return lines.nsmallest(5, "ours").round(3).to_dict("records")
 
 
 def _worst(result: dict[str, Any], rows: pd.DataFrame, where: str, name: str) -> list[dict[str, Any]]:
@@ -85,7 +95,7 @@ def _worst(result: dict[str, Any], rows: pd.DataFrame, where: str, name: str) ->
             else cell["calibrated"] == (where == "calibrated")
         )
     ]
-    cells.sort(key=lambda cell: cell[name], reverse=name != "rank_correlation")
+    cells.sort(key=lambda cell: cell[name], reverse=True)
     shown = []
     for cell in cells[:5]:
         own = rows[
@@ -130,13 +140,19 @@ def text(result: dict[str, Any]) -> str:
     lines.append(f"coverage of supported families: {result['coverage_of_supported']:.1%}")
     lines += ["", "missed targets:"]
     for miss in result["missed"]:
-        lines.append(
-            f"  {miss['where']} {miss['figure']}: {miss['value']:.3f}, target {miss['target']:.2f}; "
-            "worst cells (bias = predicted / measured):"
-        )
+        lines.append(f"  {miss['where']} {miss['figure']}: {miss['value']:.3f}, target {miss['target']:.2f}")
         for cell in miss["cells"]:
             title = f"{cell['model_class']} {cell['gpu']} {cell['engine']} {cell['mode']}"
-            lines.append(f"      {title}: {cell[miss['figure']]:.3f}, bias {cell['bias']}, {cell['rows']} rows")
+            lines.append(
+                f"      {title}: {cell[miss['figure']]:.3f}, predicted / measured {cell['bias']}, {cell['rows']} rows"
+            )
+        for one in miss["series"]:
+            title = f"{one['model_shape']} {one['gpu']} {one['engine']} {one['precision_weights']}"
+            lines.append(
+                f"      {title} {one['isl']:g}/{one['osl']:g} {one['mode']}: {one['ours']:.3f} (means of its days "
+                f"{one['repeats']:.3f}; half of its {one['rows']} rows within {one['middle_half']:.1%}); "
+                f"without it {one['without']:.3f}"
+            )
     for name, peer in result.get("peer", {}).items():
         lines += ["", f"{name} on the same rows: {peer}"]
     return "\n".join(lines)
