@@ -66,8 +66,8 @@ def question(row: Any) -> dict[str, Any]:
 
 
 def score(rows: pd.DataFrame, summary: Callable[..., Any], scored: Callable[..., Any]) -> dict[str, Any]:
-    """The benchmark's summary of the package's estimates of the rows, and its refusals."""
-    rows, refused = rows.copy(), Counter()
+    """The benchmark's summary of the package's estimates of the rows, its refusals, and ours of the rows it prices."""
+    ours, rows, refused = rows, rows.copy(), Counter()
     rows[["tpot_s", "ttft_s", "tokens_per_s_per_gpu"]] = np.nan
     known: dict[str, Any] = {}
     for row in rows[rows.refused == ""].itertuples():
@@ -84,7 +84,9 @@ def score(rows: pd.DataFrame, summary: Callable[..., Any], scored: Callable[...,
     rows["tokens_per_s_per_gpu"] *= reported(rows)
     priced = rows[rows.tpot_s.notna()]
     counts = {"rows": len(rows), "priced": len(priced), "refused": dict(refused.most_common(20))}
-    return counts | (summary(scored(priced)) if len(priced) else {})
+    if not len(priced):
+        return counts
+    return counts | summary(scored(priced)) | {"ridgeline": summary(ours.loc[priced.index])}
 
 
 def architectures_per_s(count: int = 3) -> float:
