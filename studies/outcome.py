@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from search.frontier import Scale, Table, loss_values
-from search.objective import OBJECTIVES, ServingObjective
+from search.objective import CONSTRAINTS, OBJECTIVES, ServingObjective
 from search.state import SearchState
 from search.sweep import Sweep, enumerated_points
 from studies.check import advice, sample_space
@@ -62,9 +62,10 @@ def from_search(study: Study, objective: ServingObjective, state: SearchState) -
         ValueError: no trial was feasible, with the limit that excludes most and the nearest design.
     """
     now = state.progress
-    if state.frontier is None or not len(state.frontier["trial"]):
-        raise ValueError(_nothing_feasible(study, objective))
     rows, violations = np.concatenate(state.trials.rows), np.concatenate(state.trials.violations)
+    if state.frontier is None or not len(state.frontier["trial"]):
+        unpriced = bool((violations[:, : CONSTRAINTS.index("plan")] > 0).any(axis=1).all())
+        raise ValueError(_nothing_feasible(study, objective, now.trials if unpriced else 0))
     record = {
         "sampler": state.sampler,
         "seconds": round(now.seconds, 3),
@@ -105,8 +106,17 @@ def from_sweep(study: Study, objective: ServingObjective, state: Sweep) -> Outco
     return Outcome(state.frontier, pd.DataFrame(), rows, record)
 
 
-def _nothing_feasible(study: Study, objective: ServingObjective) -> str:
-    said = advice(study, sample_space(study.space, objective, ADVICE_SAMPLES, study.search.seed))
+def _nothing_feasible(study: Study, objective: ServingObjective, unpriced: int = 0) -> str:
+    """Why: the limits of the space or of the loss, else the limits of [serving], unless no design got as far as them.
+
+    Args:
+        unpriced: trials, where none of them was inside the space and the loss limits.
+    """
+    sample = sample_space(study.space, objective, ADVICE_SAMPLES, study.search.seed)
+    said = advice(study, sample)
+    if not said and unpriced:
+        said = f"no trial of {unpriced} was feasible; {sample.accurate / sample.proposals:.1%} of random designs are "
+        said += "inside the space and the loss limits: raise search.trials"
     return f"{study.name}: {said or 'no design has a plan within the limits of [serving]'}"
 
 

@@ -10,6 +10,7 @@ from cost_model import predict
 from spaces import Architecture, Deployment
 from spaces.architecture import FIELDS
 from spaces.deployment import FIELDS as PLAN_FIELDS
+from studies.check import check
 from studies.results import load_run
 from studies.run import run
 from studies.study import load_study
@@ -126,3 +127,18 @@ def test_a_run_with_nothing_feasible_says_which_limit_excludes_most_and_what_is_
     study = load_study("8b-h200", **narrow, **{"search.sampler": sampler, "search.trials": 32})
     with pytest.raises(ValueError, match=r"width_ratio excludes most of them .* allowed at least 0\.035"):
         run(study, out=tmp_path / sampler, progress=False)
+
+
+def test_few_trials_outside_the_space_are_not_blamed_on_serving(tmp_path):
+    study = load_study("8b-h200", **{"search.sampler": "random", "search.trials": 1, "search.seed": 3})
+    with pytest.raises(ValueError, match=r"no trial of 1 was feasible; 3\d\.\d% of random designs are inside"):
+        run(study, out=tmp_path / "few", progress=False)
+
+
+def test_designs_that_no_plan_serves_are(tmp_path):
+    search = {"search.sampler": "random", "search.trials": 8, "search.seed": 3}
+    served = check(load_study("8b-h200"), samples=10)["reference"]["serving"]
+    fastest = max(row["best_tokens_per_s_per_user"] for row in served)
+    study = load_study("8b-h200", **search, **{"serving.min_tokens_per_s_per_user": 0.999 * fastest})
+    with pytest.raises(ValueError, match=r"no design has a plan within the limits of \[serving\]"):
+        run(study, out=tmp_path / "none", progress=False)
