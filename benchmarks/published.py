@@ -118,6 +118,7 @@ def main() -> None:
     result: dict[str, Any] = {"figures": figures()}
     if arguments.csv:
         rows = read_rows(arguments.csv)
+        result["figures"] += published_rows.gains(rows, TABLES["disaggregation"]["measured"])
         result["offline"] = offline_score(published_rows.offline(rows))
         result["speculation"] = speculation_score(published_rows.speculation(rows, TABLES["speculation"]))
     print(json.dumps(result, indent=1) if arguments.json else text(result))

@@ -1,4 +1,5 @@
-"""Offline maxima and speculation in the measured table, left out of the serving score: batch or acceptance unknown.
+"""What else the measured table tells: offline maxima and speculation, which the serving score leaves out since batch or
+acceptance are unknown, and the gain of disaggregation between its best rows.
 
 The batch is solved from memory. TensorRT-LLM's overviews name the plan; MLPerf names the GPUs only, so the best legal
 plan stands for the submitter's search, weights in the narrowest format of the GPU's generation stand for those not
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.published_plans import near, row
+from benchmarks.serving import priced
 from benchmarks.serving_rows import NAMES, Batch, accelerator, architecture, batches, illegal, recipe, refusals
 from cost_model import load_accelerator, predict
 from spaces import Workload, enumerate_deployments
@@ -92,3 +95,30 @@ def speculation(rows: pd.DataFrame, table: dict[str, Any]) -> pd.DataFrame:
         rows.loc[batch.index, "ours"] = np.broadcast_to(p.tpot_s, len(batch.index))
     rows["error"] = (rows.ours / (rows.tpot_ms / 1e3) - 1.0).where(rows.refused == "")
     return rows
+
+
+def gains(rows: pd.DataFrame, table: dict[str, Any]) -> list[dict[str, Any]]:
+    """Best measured disaggregated row over the best aggregated one at as many tokens/s/user, and ours of those two.
+
+    Rows of every split: the measured gain rests on no fit, while ours has seen some of the rows.
+    """
+    keep = rows.tier.isin(["A", "B"]) & (rows.spec_decode == "none") & rows.engine.isin(table["engines"])
+    keep &= (rows.model_shape == table["model"]) & (rows.precision_weights == table["format"])
+    keep &= (rows.isl == table["isl"]) & (rows.osl == table["osl"]) & rows.gpu.isin(table["gpus"])
+    rows = priced(rows[keep])
+    found = []
+    for engine in table["engines"]:
+        for target in table["interactivity"]:
+            fast = rows[(rows.engine == engine) & (rows.tpot_ms <= 1e3 / target)].dropna(subset="output_tok_s_per_gpu")
+            best = fast.sort_values("output_tok_s_per_gpu").drop_duplicates("mode", keep="last").set_index("mode")
+            if not {"aggregated", "disaggregated"} <= set(best.index):
+                continue
+            together, apart = best.loc["aggregated"], best.loc["disaggregated"]
+            measured = apart.output_tok_s_per_gpu / together.output_tok_s_per_gpu
+            ours = apart.tokens_per_s_per_gpu / together.tokens_per_s_per_gpu
+            refused = apart.refused or together.refused
+            pair = f"{apart.output_tok_s_per_gpu:,.0f} of {apart.gpu} over {together.output_tok_s_per_gpu:,.0f}"
+            figure = f"{table['figure']}, {engine}, at {target:g} tokens/s/user"
+            met = None if refused else near(ours, measured, table["within"])
+            found.append(row(figure, f"{measured:.2f}x ({pair})", refused or f"{ours:.2f}x", met, "", table))
+    return found
