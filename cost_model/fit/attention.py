@@ -40,7 +40,7 @@ DISPATCHED = {
 }
 HEADS = ("heads", "kv_heads", "head_dim")
 WIDE_KERNELS = ("torch_flow_flashinfer",)  # what trtllm falls back to for head_dim 512
-FEW_ROWS = 25  # a class with fewer takes the constants of its engine's decode as a whole
+FEW_ROWS = 25  # a class with fewer takes the constants of its engine's decode as a whole; of prefill, a relative's
 PULL = 0.3  # ridge of a class fit towards the fit of all classes together
 SHARED = ("", "-single", "-large")  # classes whose query heads share a cache read
 
@@ -56,6 +56,7 @@ PREFILL_BOUNDS = {
     "rate_at_64": (0.2, 1.0),
     "rate_at_256": (0.5, 2.0),
     "other_width_s": (0.0, 6e-6),
+    "append_s": (0.0, 5e-8),
 }
 PREFILL_START = {
     "overhead_s": 12e-6,
@@ -69,6 +70,7 @@ PREFILL_START = {
     "rate_at_64": 0.6,
     "rate_at_256": 1.1,
     "other_width_s": 0.0,
+    "append_s": 2e-9,
 }
 DECODE_BOUNDS = {
     "overhead_s": (1e-6, 60e-6),
@@ -169,10 +171,12 @@ def predict_decode(gpu: Accelerator, rows: Columns) -> np.ndarray:
 
 
 def fit_prefill(gpu: Accelerator, rows: Columns) -> Constants:
-    """Constants per KV format, and apart for head_dim beyond 256."""
+    """Constants per KV format, and apart for head_dim beyond 256, where rows are enough; others stay borrowed."""
     fitted = {}
     for key in np.unique(rows["key"]):
         own = select(rows, rows["key"] == key)
+        if len(own["seconds"]) < FEW_ROWS:
+            continue
         fixed = {"fp8_gain": 0.0}
         start = dict(PREFILL_START)
         for name, present in (
@@ -183,6 +187,9 @@ def fit_prefill(gpu: Accelerator, rows: Columns) -> Constants:
         ):
             if not present:
                 fixed[name] = start.pop(name)
+        if gpu.engine.kernels != "vllm":
+            del start["append_s"]
+            fixed["append_s"] = 0.0
         values = fixed | _fit(predict_prefill, gpu, "attention_prefill", (str(key),), own, start, fixed)
         predicted = predict_prefill(gpu.with_constants("attention_prefill", str(key), values), own)
         fitted[str(key)] = values | {"fit": unseen_band(predicted, own["seconds"], len(start))}

@@ -3,12 +3,15 @@
 Prefill is FlashAttention (arXiv 2205.14135, 2307.08691): 128 x 128 tiles of queries and keys, those above the causal
 diagonal or left of the window skipped, one thread block per query tile and head.
 
-    seconds = overhead + moved bytes / bandwidth + mean load of an SM + share of the longest block
+    seconds = overhead + moved bytes / bandwidth + mean load of an SM + share of the longest block + append
     block   = key tiles x tile time + block_s
+    append  = tokens x append_s x min(kv_heads x head_dim, 512) / 512
 
 A partly filled query tile costs between its share and the whole (tile_quantisation). Keys and values move
 cache_passes times: appended to the cache, read back, cast on the way. On Hopper, bf16 heads of another width than 128
-have a longer launch path (other_width_s).
+have a longer launch path (other_width_s). vLLM appends in a kernel of its own (reshape_and_cache_flash of its
+csrc/cache_kernels.cu), a thread block of up to 512 threads for every token: SMs hold few of them at once, and each
+lasts as long as its memory latencies; TensorRT-LLM appends within its kernels (append_s 0).
 
 Decode is split-KV (FlashDecoding, XQA, trtllm-gen): a block carries the query heads of a group over one slice of the
 context, so that a group reads the cache once.
@@ -39,6 +42,7 @@ TILE = 128  # queries and keys of a prefill tile; head_dim that fills the tensor
 GROUP_TILE = 64  # query heads of a group that one decode block carries
 HEAD_STEP = 8  # heads of a group are padded to the 8 columns of a matrix instruction
 WIDEST = 256  # head_dim beyond which engines fall back to other kernels
+APPEND_THREADS = 512  # of a thread block that appends a token's keys and values to the cache
 # calibration keys: KV format and kernel class; decode by query heads per KV head (1, 2-8, 9-32, more) or head_dim > 256
 PREFILL_CLASSES = ("", "-wide")
 DECODE_CLASSES = ("-single", "", "-large", "-unshared", "-wide")
@@ -83,7 +87,11 @@ def attention_prefill(
     cache = (2.0 * KV_BYTES[kv]) * c.cache_passes * kv_heads * keys
     moved = batch * head_dim * (2.0 * _BF16_BYTES * heads * tokens + cache)
     seconds = prefill_seconds(gpu, c, np.asarray(batch) * heads, tokens, window, past, tile_s, moved)
-    return seconds + c.other_width_s * np.not_equal(head_dim, TILE)
+    seconds = seconds + c.other_width_s * np.not_equal(head_dim, TILE)
+    if np.any(c.append_s):
+        threads = np.minimum(np.multiply(kv_heads, head_dim) * (1.0 / APPEND_THREADS), 1.0)
+        seconds = seconds + c.append_s * threads * batch * tokens
+    return seconds
 
 
 def attention_decode(

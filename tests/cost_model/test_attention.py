@@ -69,6 +69,26 @@ def test_measured_kernels_of_unseen_shapes(name, median, p90):
     assert np.quantile(error, 0.9) <= p90
 
 
+# aiconfigurator-core 0.12.0 (Apache-2.0), vLLM 0.14.0 on A100 and 0.24.0, heads that no fit has seen, microseconds:
+# short prompts, where vLLM's appending to the cache (a thread block per token) takes longer than the attention
+@pytest.mark.parametrize(
+    ("gpu", "kv", "batch", "tokens", "heads", "kv_heads", "head_dim", "measured"),
+    [
+        ("a100-sxm", "bf16", 32, 512, 48, 4, 128, 1129.0),
+        ("a100-sxm", "bf16", 16, 512, 64, 8, 128, 696.35),
+        ("a100-sxm", "bf16", 128, 256, 12, 1, 128, 382.78),
+        ("h100-sxm", "fp8", 64, 128, 24, 24, 128, 220.25),
+        ("h100-sxm", "fp8", 256, 64, 16, 2, 256, 286.33),
+        ("b200-sxm", "bf16", 128, 128, 24, 24, 128, 222.74),
+        ("b200-sxm", "bf16", 128, 256, 12, 1, 128, 119.43),
+    ],
+)
+def test_vllm_appends_token_by_token(gpu, kv, batch, tokens, heads, kv_heads, head_dim, measured):
+    accelerator = load_accelerator(gpu, engine="vllm")
+    seconds = attention_prefill(accelerator, batch, tokens, heads, kv_heads, head_dim, kv_format=kv)
+    assert seconds == pytest.approx(1e-6 * measured, rel=0.15)
+
+
 @pytest.mark.parametrize(
     ("op", "name"),
     [("attention_prefill", "attention_prefill_sample.csv"), ("attention_decode", "attention_decode_sample.csv")],
