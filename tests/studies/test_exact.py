@@ -9,6 +9,9 @@ import pytest
 import ridgeline
 from spaces.architecture import Architecture
 from spaces.deployment import FIELDS, Deployment
+from studies.objective import build_objective
+from studies.outcome import sweep_is_cheaper
+from studies.study import load_study
 from studies.sweep import certificate_text, certify_run, run_sweep
 
 SMALL = {"target.0.gpus": [1], "serving.batches": [1, 32], "space.hidden": [4096, 4608], "space.layers": [28, 32, 36]}
@@ -72,3 +75,12 @@ def test_pools_of_a_disaggregated_study_are_priced_as_predict_does_and_matched(t
         ours.append((row["tokens_per_s_per_gpu"], rate(plan.prefill_replicas)))
         assert rate(plan.prefill_replicas + 1) < ours[-1][1] * (1 + 1e-9)  # one more only idles
     np.testing.assert_allclose(*zip(*ours, strict=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("preset", ["8b-h200", "two-gpus", "long-context-128k"])
+def test_presets_of_few_designs_are_enumerated(preset):
+    # a search of 2,000 trials priced nearly all of their designs and could not say that it had found everything
+    study = load_study(preset)
+    objective = build_objective(study)
+    assert sweep_is_cheaper(study, objective)
+    assert not sweep_is_cheaper(study.override({"search.trials": 100}), objective)
