@@ -24,12 +24,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import command, serving_report  # noqa: E402
+from benchmarks.serving_report import SERIES  # noqa: E402
 from benchmarks.serving_rows import NAMES, batches, illegal, read_rows, refusals, reported, slots  # noqa: E402
 from cost_model.prediction import predict  # noqa: E402
 from spaces.deployment import FIELDS, unchecked  # noqa: E402
 
 CELL = ["model_class", "gpu", "engine", "mode"]
-SERIES = ["model_shape", "gpu", "engine", "precision_weights", "isl", "osl", "mode"]
 PLAN = [
     "attention_tp",
     "attention_dp",

@@ -30,6 +30,7 @@ TARGETS = {
     "disaggregated": {"throughput_median": 0.20},
 }
 COVERAGE = 0.95
+SERIES = ["model_shape", "gpu", "engine", "precision_weights", "isl", "osl", "mode"]  # plans of one are ranked
 
 
 def calibrated(rows: pd.DataFrame) -> np.ndarray:
@@ -59,7 +60,7 @@ def missed(result: dict[str, Any], rows: pd.DataFrame) -> list[dict[str, Any]]:
                     "value": value,
                     "target": limit,
                     "cells": [] if name == "rank_correlation" else _worst(result, rows, where, name),
-                    "series": _worst_series(result["series"], where) if name == "rank_correlation" else [],
+                    "series": _worst_series(result, rows, where) if name == "rank_correlation" else [],
                 }
             )
     if result["coverage_of_supported"] < COVERAGE:
@@ -76,12 +77,16 @@ def missed(result: dict[str, Any], rows: pd.DataFrame) -> list[dict[str, Any]]:
     return found
 
 
-def _worst_series(series: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
-    """The five that cost most, each with the mean that is left without it."""
-    lines = pd.DataFrame(series)
+def _worst_series(result: dict[str, Any], rows: pd.DataFrame, where: str) -> list[dict[str, Any]]:
+    """The five that cost most, each with its biases and the mean that is left without it."""
+    lines = pd.DataFrame(result["series"])
     lines = lines[calibrated(lines) == (where == "calibrated")]
     lines = lines.assign(without=(lines.ours.sum() - lines.ours) / max(len(lines) - 1, 1))
-    return lines.nsmallest(5, "ours").round(3).to_dict("records")
+    shown = lines.nsmallest(5, "ours").round(3).to_dict("records")
+    for one in shown:
+        own = rows[(rows.refused == "") & np.logical_and.reduce([rows[key] == one[key] for key in SERIES])]
+        one |= {"tpot_bias": bias(own, "tpot"), "ttft_bias": bias(own, "ttft")}
+    return shown
 
 
 def _worst(result: dict[str, Any], rows: pd.DataFrame, where: str, name: str) -> list[dict[str, Any]]:
@@ -150,8 +155,8 @@ def text(result: dict[str, Any]) -> str:
             title = f"{one['model_shape']} {one['gpu']} {one['engine']} {one['precision_weights']}"
             lines.append(
                 f"      {title} {one['isl']:g}/{one['osl']:g} {one['mode']}: {one['ours']:.3f} (means of its days "
-                f"{one['repeats']:.3f}; half of its {one['rows']} rows within {one['middle_half']:.1%}); "
-                f"without it {one['without']:.3f}"
+                f"{one['repeats']:.3f}; half of its {one['rows']} rows within {one['middle_half']:.1%}; predicted / "
+                f"measured TPOT {one['tpot_bias']:.2f}, TTFT {one['ttft_bias']:.2f}); without it {one['without']:.3f}"
             )
     for name, peer in result.get("peer", {}).items():
         lines += ["", f"{name} on the same rows: {peer}"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from benchmarks.serving import PLAN, SERIES, rank_correlations, rank_of_repeats
-from benchmarks.serving_report import TARGETS, missed
+from benchmarks.serving import PLAN, rank_correlations, rank_of_repeats
+from benchmarks.serving_report import SERIES, TARGETS, missed
 
 SERVED = dict(zip(SERIES, ("DeepSeek-R1", "B200-SXM", "trtllm", "fp8", 1024, 1024, "aggregated"), strict=True))
 
@@ -49,6 +49,9 @@ def test_a_missed_rank_names_its_series():
     lines = [{**SERVED, "isl": size, "ours": ours} for size, ours in ((1024, 0.2), (8192, 0.9), (4096, 1.0))]
     result = {where: figures | {"rank_correlation": None} for where in TARGETS} | {"coverage_of_supported": 1.0}
     result |= {"calibrated": figures | {"rank_correlation": 0.7}, "series": lines}
-    (miss,) = missed(result, pd.DataFrame())
+    rows = pd.DataFrame([{**SERVED, "refused": "", "tpot_s": 0.012, "tpot_ms": 10.0, "ttft_s": 0.5, "ttft_ms": 1e3}])
+    rows = rows.assign(tokens_per_s_per_gpu=1.0, output_tok_s_per_gpu=1.0)
+    (miss,) = missed(result, rows)
+    assert (miss["series"][0]["tpot_bias"], miss["series"][0]["ttft_bias"]) == (1.2, 0.5)
     assert [one["isl"] for one in miss["series"]] == [1024, 8192, 4096]
     assert [one["without"] for one in miss["series"]] == [0.95, 0.6, 0.55]
