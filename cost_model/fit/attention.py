@@ -70,7 +70,7 @@ PREFILL_START = {
     "rate_at_64": 0.6,
     "rate_at_256": 1.1,
     "other_width_s": 0.0,
-    "append_s": 2e-9,
+    "append_s": 0.0,
 }
 DECODE_BOUNDS = {
     "overhead_s": (1e-6, 60e-6),
@@ -184,12 +184,10 @@ def fit_prefill(gpu: Accelerator, rows: Columns) -> Constants:
             ("rate_at_64", np.any(own["head_dim"] < 128)),
             ("rate_at_256", np.any(own["head_dim"] > 128)),
             ("other_width_s", len(np.unique(own["head_dim"])) > 1),
+            ("append_s", gpu.engine.kernels == "vllm"),
         ):
             if not present:
                 fixed[name] = start.pop(name)
-        if gpu.engine.kernels != "vllm":
-            del start["append_s"]
-            fixed["append_s"] = 0.0
         values = fixed | _fit(predict_prefill, gpu, "attention_prefill", (str(key),), own, start, fixed)
         predicted = predict_prefill(gpu.with_constants("attention_prefill", str(key), values), own)
         fitted[str(key)] = values | {"fit": unseen_band(predicted, own["seconds"], len(start))}
