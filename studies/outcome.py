@@ -63,10 +63,10 @@ def from_search(study: Study, objective: ServingObjective, state: SearchState) -
         ValueError: no trial was feasible, with the limit that excludes most and the nearest design.
     """
     now = state.progress
-    rows, violations = np.concatenate(state.trials.rows), np.concatenate(state.trials.violations)
     if state.frontier is None or not len(state.frontier["trial"]):
-        unpriced = bool((violations[:, : CONSTRAINTS.index("plan")] > 0).any(axis=1).all())
-        raise ValueError(_nothing_feasible(study, objective, now.trials if unpriced else 0))
+        outside = [(block[:, : CONSTRAINTS.index("plan")] > 0).any(axis=1) for block in state.trials.violations]
+        raise ValueError(_nothing_feasible(study, objective, now.trials if all(map(np.all, outside)) else 0))
+    rows, violations = np.concatenate(state.trials.rows), np.concatenate(state.trials.violations)
     record = {
         "sampler": state.sampler,
         "seconds": round(now.seconds, 3),
