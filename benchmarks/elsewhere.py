@@ -88,7 +88,7 @@ def main() -> None:
     table = read_rows(arguments.csv)
     if "split" not in table:
         raise ValueError(f"{arguments.csv}: column 'split' is missing: it tells which rows may be fitted")
-    rows = pd.concat([chosen(table, split) for split in ("calibration", "validation")])
+    rows = chosen(table[table.split.isin(["calibration", "validation"])])
     rows = rows[refusals(rows) == ""]
     wanted = pairs(rows, arguments.engines)
     if not wanted:

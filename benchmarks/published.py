@@ -77,6 +77,7 @@ def speculation_score(rows: pd.DataFrame) -> dict[str, Any]:
                 "bias": rounded(1.0 + part.error.median()),
             }
             for name, part in groups.items()
+            if len(part)
         },
     }
 
@@ -118,6 +119,9 @@ def main() -> None:
     result: dict[str, Any] = {"figures": figures()}
     if arguments.csv:
         rows = read_rows(arguments.csv)
+        missing = [name for name in published_rows.NEEDED if name not in rows]
+        if missing:
+            raise ValueError(f"{arguments.csv}: column {missing[0]!r} is missing; published rows are told by it")
         result["figures"] += published_rows.gains(rows, TABLES["disaggregation"]["measured"])
         result["offline"] = offline_score(published_rows.offline(rows))
         result["speculation"] = speculation_score(published_rows.speculation(rows, TABLES["speculation"]))

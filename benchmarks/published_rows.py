@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.published_plans import near, row
-from benchmarks.serving import priced
+from benchmarks.serving import chosen, priced
 from benchmarks.serving_rows import NAMES, Batch, accelerator, architecture, batches, illegal, recipe, refusals
 from cost_model import load_accelerator, predict
 from spaces import Workload, enumerate_deployments
 
+NEEDED = ("split", "tier", "source", "spec_decode", "osl_mean")  # columns beside those that every table has
 NARROWEST = {"hopper": "fp8", "ada": "fp8", "cdna3": "fp8", "ampere": "int8", "cdna4": "mxfp4"}  # else nvfp4
 
 
@@ -102,10 +103,9 @@ def gains(rows: pd.DataFrame, table: dict[str, Any]) -> list[dict[str, Any]]:
 
     Rows of every split: the measured gain rests on no fit, while ours has seen some of the rows.
     """
-    keep = rows.tier.isin(["A", "B"]) & (rows.spec_decode == "none") & rows.engine.isin(table["engines"])
-    keep &= (rows.model_shape == table["model"]) & (rows.precision_weights == table["format"])
+    keep = (rows.model_shape == table["model"]) & (rows.precision_weights == table["format"])
     keep &= (rows.isl == table["isl"]) & (rows.osl == table["osl"]) & rows.gpu.isin(table["gpus"])
-    rows = priced(rows[keep])
+    rows = priced(chosen(rows[keep & rows.engine.isin(table["engines"])]))
     found = []
     for engine in table["engines"]:
         for target in table["interactivity"]:

@@ -24,12 +24,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import command, serving_report  # noqa: E402
-from benchmarks.serving_report import SERIES  # noqa: E402
+from benchmarks.serving_report import CELL, SERIES  # noqa: E402
 from benchmarks.serving_rows import NAMES, batches, illegal, read_rows, refusals, reported, slots  # noqa: E402
 from cost_model.prediction import predict  # noqa: E402
 from spaces.deployment import FIELDS, unchecked  # noqa: E402
 
-CELL = ["model_class", "gpu", "engine", "mode"]
 PLAN = [
     "attention_tp",
     "attention_dp",
@@ -135,14 +134,11 @@ def _spearman(guess: pd.Series, measured: pd.Series) -> float:
     return float(np.corrcoef(ranks, measured.rank())[0, 1]) if ranks.nunique() > 1 else 0.0
 
 
-def rank_of_repeats(rows: pd.DataFrame) -> dict[str, float | None]:
+def rank_of_repeats(rows: pd.DataFrame, ranks: pd.DataFrame) -> dict[str, float | None]:
     """What repetitions do to the rank: ours over means of each configuration's days, and the mean of `repeats`."""
     same = rows.groupby([*SERIES, *PLAN, "concurrency_or_batch"], dropna=False)
     over_days = same[["tpot", "tpot_s", "tpot_ms"]].mean().reset_index()
-    return {
-        "ours_over_days": _mean(rank_correlations(over_days).ours),
-        "best_of_days": _mean(rank_correlations(rows).repeats),
-    }
+    return {"ours_over_days": _mean(rank_correlations(over_days).ours), "best_of_days": _mean(ranks.repeats)}
 
 
 def _mean(values: np.ndarray | pd.Series) -> float | None:
@@ -150,13 +146,25 @@ def _mean(values: np.ndarray | pd.Series) -> float | None:
     return round(float(np.nanmean(values)), 4) if np.any(np.isfinite(values)) else None
 
 
-def chosen(rows: pd.DataFrame, split: str) -> pd.DataFrame:
-    """Rows to score: tier A and B, no speculation, of the split."""
+def chosen(rows: pd.DataFrame, split: str | None = None) -> pd.DataFrame:
+    """Rows to score: tier A and B, no speculation, of the split if one is named."""
     keep = rows.get("tier", pd.Series("A", rows.index)).isin(["A", "B"])
     keep &= rows.get("spec_decode", pd.Series("none", rows.index)).fillna("none") == "none"
-    if "split" in rows and (rows.split == split).any():
+    if split is not None:
         keep &= rows.split == split
     return rows[keep]
+
+
+def split_of(rows: pd.DataFrame, asked: str | None) -> str | None:
+    """The split to score: the one asked for, else validation, else (a table without it) none.
+
+    Raises:
+        ValueError: the table has no such split.
+    """
+    splits = sorted(rows.split.dropna().unique()) if "split" in rows else []
+    if asked is not None and asked not in splits:
+        raise ValueError(f"--split {asked!r}: the table has {', '.join(splits) or 'no splits'}")
+    return asked or ("validation" if "validation" in splits else None)
 
 
 def report(rows: pd.DataFrame) -> dict[str, Any]:
@@ -175,14 +183,15 @@ def report(rows: pd.DataFrame) -> dict[str, Any]:
             "calibrated": bool(part.calibrated.iloc[0]),
         }
         groups.append(cell | summary(part))
+    ranks = rank_correlations(done)
     supported = rows[~rows.refused.str.contains("not modelled|no accelerator file|mixed cluster")]
     return {
         "overall": {"rows": len(rows), "priced": len(done), **summary(done)},
         **{name: {"rows": int(mask.sum()), **summary(done[mask])} for name, mask in kinds.items()},
-        "rank_of_repeats": rank_of_repeats(done),
+        "rank_of_repeats": rank_of_repeats(done, ranks),
         "coverage_of_supported": round(float((supported.refused == "").mean()), 4),
         "groups": groups,
-        "series": rank_correlations(done).round(4).to_dict("records"),
+        "series": ranks.round(4).to_dict("records"),
         "refused": {str(reason): int(count) for reason, count in reasons.items()},
     }
 
@@ -191,10 +200,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("csv", type=Path)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--split", default="validation")
+    parser.add_argument("--split", help="of the table's column; validation, or all rows of a table without it")
     parser.add_argument("--peer", choices=["aiconfigurator"])
     arguments = parser.parse_args()
-    rows = scored(priced(chosen(read_rows(arguments.csv), arguments.split)))
+    table = read_rows(arguments.csv)
+    rows = scored(priced(chosen(table, split_of(table, arguments.split))))
     rows["calibrated"] = serving_report.calibrated(rows)
     result = report(rows)
     result["missed"] = serving_report.missed(result, rows)

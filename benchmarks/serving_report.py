@@ -30,6 +30,7 @@ TARGETS = {
     "disaggregated": {"throughput_median": 0.20},
 }
 COVERAGE = 0.95
+CELL = ["model_class", "gpu", "engine", "mode"]
 SERIES = ["model_shape", "gpu", "engine", "precision_weights", "isl", "osl", "mode"]  # plans of one are ranked
 
 
@@ -78,13 +79,15 @@ def missed(result: dict[str, Any], rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _worst_series(result: dict[str, Any], rows: pd.DataFrame, where: str) -> list[dict[str, Any]]:
-    """The five that cost most, each with its biases and the mean that is left without it."""
+    """The five that cost most, each with its biases and the mean of the others (None where there are none)."""
     lines = pd.DataFrame(result["series"])
     lines = lines[calibrated(lines) == (where == "calibrated")]
-    lines = lines.assign(without=(lines.ours.sum() - lines.ours) / max(len(lines) - 1, 1))
-    shown = lines.nsmallest(5, "ours").round(3).to_dict("records")
-    for one in shown:
-        own = rows[(rows.refused == "") & np.logical_and.reduce([rows[key] == one[key] for key in SERIES])]
+    worst = lines.nsmallest(5, "ours")
+    shown = worst.round(3).to_dict("records")
+    for at, one in zip(worst.index, shown, strict=True):
+        others = lines.ours.drop(at)
+        one["without"] = round(float(others.mean()), 3) if len(others) else None
+        own = _rows_of(rows, one, SERIES)
         one |= {"tpot_bias": bias(own, "tpot"), "ttft_bias": bias(own, "ttft")}
     return shown
 
@@ -103,15 +106,14 @@ def _worst(result: dict[str, Any], rows: pd.DataFrame, where: str, name: str) ->
     cells.sort(key=lambda cell: cell[name], reverse=True)
     shown = []
     for cell in cells[:5]:
-        own = rows[
-            (rows.refused == "")
-            & np.logical_and.reduce([rows[key] == cell[key] for key in ("model_class", "gpu", "engine", "mode")])
-        ]
-        shown.append(
-            {key: cell[key] for key in ("model_class", "gpu", "engine", "mode", "rows", name)}
-            | {"bias": bias(own, name)}
-        )
+        own = _rows_of(rows, cell, CELL)
+        shown.append({key: cell[key] for key in (*CELL, "rows", name)} | {"bias": bias(own, name)})
     return shown
+
+
+def _rows_of(rows: pd.DataFrame, line: dict[str, Any], keys: list[str]) -> pd.DataFrame:
+    """The priced rows of a cell or a series."""
+    return rows[(rows.refused == "") & np.logical_and.reduce([rows[key] == line[key] for key in keys])]
 
 
 def bias(rows: pd.DataFrame, name: str) -> float | None:
@@ -153,10 +155,11 @@ def text(result: dict[str, Any]) -> str:
             )
         for one in miss["series"]:
             title = f"{one['model_shape']} {one['gpu']} {one['engine']} {one['precision_weights']}"
+            without = "" if one["without"] is None else f"; without it {one['without']:.3f}"
             lines.append(
                 f"      {title} {one['isl']:g}/{one['osl']:g} {one['mode']}: {one['ours']:.3f} (means of its days "
                 f"{one['repeats']:.3f}; half of its {one['rows']} rows within {one['middle_half']:.1%}; predicted / "
-                f"measured TPOT {one['tpot_bias']:.2f}, TTFT {one['ttft_bias']:.2f}); without it {one['without']:.3f}"
+                f"measured TPOT {one['tpot_bias']}, TTFT {one['ttft_bias'] or '-'}){without}"
             )
     for name, peer in result.get("peer", {}).items():
         lines += ["", f"{name} on the same rows: {peer}"]

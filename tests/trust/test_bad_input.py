@@ -13,7 +13,7 @@ import typer
 
 import benchmarks
 import ridgeline
-from benchmarks import calibrate, elsewhere, kernels, serving
+from benchmarks import calibrate, elsewhere, kernels, published, serving
 from tests.trust import bad_files
 from tests.trust.bad_files import FILES
 
@@ -378,6 +378,10 @@ BENCHMARKS = [
     (serving, "points-utf16.csv", "points-utf16.csv: not a readable CSV file"),
     (serving, "nowhere.csv", "nowhere.csv: not a readable CSV file"),
     (serving, "lengths.csv", "lengths.csv: row 2: isl = 'long': must be a number of at least 0"),
+    (serving, "unsplit.csv --split validation", "--split 'validation': the table has no splits"),
+    (serving, "split.csv --split test", "--split 'test': the table has calibration, context"),
+    (published, "nowhere.csv", "nowhere.csv: not a readable CSV file"),
+    (published, "split.csv", "split.csv: column 'tier' is missing; published rows are told by it"),
     (elsewhere, "nowhere.csv", "nowhere.csv: not a readable CSV file"),
     (elsewhere, "lengths.csv --jobs 1", "lengths.csv: row 2: isl = 'long': must be a number of at least 0"),
     (elsewhere, "unsplit.csv", "unsplit.csv: column 'split' is missing: it tells which rows may be fitted"),
@@ -391,7 +395,9 @@ BENCHMARKS = [
 @pytest.mark.parametrize(("program", "arguments", "said"), BENCHMARKS, ids=[row[1] for row in BENCHMARKS])
 def test_a_benchmark_of_bad_data(capsys, folder, monkeypatch, program, arguments, said):
     (folder / "lengths.csv").write_text(f"{SERVING}\nx,x,x,x,x,x,long,1,1,1,1,1,1,1\n")
-    (folder / "unsplit.csv").write_text(f"{SERVING}\nx,x,x,x,x,x,1,1,1,1,1,1,1,1\n")
+    row = "x,x,x,x,x,x,1,1,1,1,1,1,1,1"
+    (folder / "unsplit.csv").write_text(f"{SERVING}\n{row}\n")
+    (folder / "split.csv").write_text(f"{SERVING},split\n{row},calibration\n{row},context\n")
     monkeypatch.setattr(sys, "argv", ["benchmark", *arguments.split()])
     with pytest.raises(SystemExit) as end:
         benchmarks.command(program.main)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pandas as pd
 import pytest
 
+from benchmarks import serving
 from benchmarks.serving import PLAN, rank_correlations, rank_of_repeats
 from benchmarks.serving_report import SERIES, TARGETS, missed
 
@@ -39,9 +42,10 @@ def test_what_a_model_blind_to_the_day_can_reach():
         tpot_ms=[10.0, 12.0, 14.0, 13.0, 15.0],
         tpot_s=[0.011, 0.011, 0.011, 0.012, 0.012],
     )
-    (line,) = rank_correlations(rows).to_dict("records")
+    ranks = rank_correlations(rows)
+    (line,) = ranks.to_dict("records")
     assert line["ours"] == line["repeats"] == pytest.approx(3**-0.5)
-    assert rank_of_repeats(rows) == {"ours_over_days": None, "best_of_days": round(line["repeats"], 4)}
+    assert rank_of_repeats(rows, ranks) == {"ours_over_days": None, "best_of_days": round(line["repeats"], 4)}
 
 
 def test_a_missed_rank_names_its_series():
@@ -55,3 +59,17 @@ def test_a_missed_rank_names_its_series():
     assert (miss["series"][0]["tpot_bias"], miss["series"][0]["ttft_bias"]) == (1.2, 0.5)
     assert [one["isl"] for one in miss["series"]] == [1024, 8192, 4096]
     assert [one["without"] for one in miss["series"]] == [0.95, 0.6, 0.55]
+
+
+def test_a_single_series_without_first_tokens_is_shown_as_well(monkeypatch, tmp_path, capsys):
+    # a table without TTFT ended in a traceback, and the only series was said to leave a mean of zero
+    head = "model_shape,gpu,engine,precision_weights,load_type,date,isl,osl,concurrency_or_batch,attention_tp,"
+    head += "attention_dp,ffn_tp,expert_parallel,pp,tpot_ms"
+    same = "Llama-3.1-70B,H200-SXM,trtllm,fp8,closed-loop,2025-12-01,1024,1024"
+    runs = ((4, 1, 10), (8, 1, 11), (16, 2, 8), (8, 2, 9), (4, 2, 30))
+    table = tmp_path / "rows.csv"
+    table.write_text("\n".join([head, *(f"{same},{c},{tp},1,{tp},1,1,{ms}" for c, tp, ms in runs)]))
+    monkeypatch.setattr(sys, "argv", ["serving.py", str(table)])
+    serving.main()
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "Llama-3.1-70B" in line]
+    assert line.endswith("TTFT -)")
