@@ -107,7 +107,7 @@ def _engine(gpu: Accelerator) -> str:
     if "rows" not in fit or "gpus" not in fit:
         return "extrapolated: documented defaults of the engine"
     if gpu.name in fit["gpus"]:
-        return f"measured: fitted on {count(fit['rows'])} served deployments, this GPU among them"
+        return f"measured: fitted on {count(fit['rows'])} served deployments of this GPU"
     return f"extrapolated: fitted on served deployments of {listed(fit['gpus'])}"
 
 

@@ -112,7 +112,7 @@ def kernel_block(gpu: Any, run: Any) -> Safe:
     caution = gpu.provenance.get("caution") if isinstance(gpu.provenance, dict) else None
     notes = [
         f"Borrowed from another GPU or assumed, with a wider band: {', '.join(names)}." if names else None,
-        _engine_note(gpu),
+        engine_note(gpu),
         f"Data sheet: {caution}." if caution else None,
     ]
     return block(
@@ -164,15 +164,16 @@ def _error_table(rows: list[dict[str, Any]], where: str) -> Safe:
     return table(heads, body, f"Kernel errors on {where}", numeric=[2, 3, 4])
 
 
-def _engine_note(gpu: Any) -> str | None:
+def engine_note(gpu: Any) -> str | None:
+    """What the engine's constants on this GPU were fitted on; None for an engine that was not fitted."""
     fit = gpu.engine.fit
     if "rows" not in fit or "gpus" not in fit:
         return None
-    note = (
-        f"What {gpu.engine.name} adds to its kernels is fitted on {count(fit['rows'])} measured serving "
-        f"rows ({listed(fit['gpus'])})."
-    )
-    return note if gpu.name in fit["gpus"] else f"{note} {gpu.name} is not among them."
+    note = f"What {gpu.engine.name} adds to its kernels is fitted on {count(fit['rows'])} measured serving rows"
+    others = [name for name in fit["gpus"] if name != gpu.name]
+    if len(others) == len(fit["gpus"]):
+        return f"{note} ({listed(others)}). {gpu.name} is not among them."
+    return f"{note} of {gpu.name}" + (f", held near the constants of {listed(others)}." if others else ".")
 
 
 def _loss_block(run: Any) -> Safe:

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 from cost_model.accelerator import available, load_accelerator
+from cost_model.engine import load_engine
 from reports.accuracy import serving_accuracy
-from reports.trust_section import kernel_block, serving_block
+from reports.trust_section import engine_note, kernel_block, serving_block
 
 
 def cell(**wanted):
@@ -45,6 +46,17 @@ def test_errors_on_left_out_gpus_stand_for_a_gpu_without_any_deployment():
     assert said in left_out
     for gpu, engine in (("h200-sxm", "trtllm"), ("jetson-thor", "ideal")):  # measured; no fit that leaves GPUs out
         assert "left out" not in serving_block(gpu, engine, {"moe"})
+
+
+def test_rows_of_a_gpu_are_not_said_to_be_of_all():
+    # the table of a GPU has its own count, beside which all GPUs of the engine were named
+    engine, own = load_engine("trtllm").fit, load_accelerator("h200-sxm", engine="trtllm")
+    note, rows = engine_note(own), own.engine.fit["rows"]
+    assert rows < engine["rows"] and f"fitted on {rows} measured serving rows of h200-sxm, held near" in note
+    assert "a100-sxm" in note.partition("constants of")[2] and "h200-sxm" not in note.partition("held near")[2]
+    away = engine_note(load_accelerator("rtx-pro-6000", engine="trtllm"))
+    assert f"fitted on {engine['rows']} measured serving rows (a100-sxm" in away
+    assert "rtx-pro-6000 is not among them" in away
 
 
 def test_kernels_of_a_moe_fold_their_exchanges_into_one_row():
