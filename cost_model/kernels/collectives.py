@@ -15,6 +15,7 @@ from cost_model.accelerator import Accelerator
 from spaces.formats import code
 
 LAUNCHES = ("graph", "eager", "nccl")
+FILLED_BYTES = 4096.0  # of a message for which a one-shot kernel launches all the threads it ever does
 HOST_GPUS = 8  # GPUs of one host that reach each other over PCIe where there is no scale-up link
 
 
@@ -48,9 +49,12 @@ def _all_reduce_inside(gpu: Accelerator, c: Any, size: Any, ranks: Any) -> Any:
     ring = share * (1.0 + c.ring_small_group * inverse) / c.ring_efficiency
     pushed = size * ((ranks - 1.0) * (byte / c.one_shot_efficiency))
     one_shot = np.maximum(pushed, c.one_shot_hidden_s)  # small messages hide in the latency
-    one_shot = one_shot + (c.one_shot_s + c.one_shot_rank_s * ranks)
+    filled = np.minimum(size * (1.0 / FILLED_BYTES), 1.0)
+    one_shot = one_shot + (c.one_shot_s + c.one_shot_rank_s * ranks + c.one_shot_fill_s * filled)
     two_shot = size * (share * (byte / c.two_shot_efficiency)) + (c.two_shot_s + c.two_shot_rank_s * ranks)
-    bulk = size * (np.minimum(ring, 1.0 / c.switch_efficiency) * byte) + (c.bulk_s + c.bulk_rank_s * ranks)
+    # between two ranks the switch carries no less than a ring does
+    switch = np.where(ranks > 2.0, 1.0 / c.switch_efficiency, np.inf)
+    bulk = size * (np.minimum(ring, switch) * byte) + (c.bulk_s + c.bulk_rank_s * ranks)
     return np.maximum(np.minimum(np.minimum(one_shot, two_shot), bulk), c.launch_floor_s)
 
 
