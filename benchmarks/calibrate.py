@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import command  # noqa: E402
 from cost_model.accelerator import Accelerator, load_accelerator  # noqa: E402
-from cost_model.fit.calibrate import ENGINE_OF, calibrate, locked, write_constants  # noqa: E402
+from cost_model.fit.calibrate import ENGINE_OF, calibrate, home, locked, write_constants  # noqa: E402
 from cost_model.fit.common import Columns, Op, load, partitions, select  # noqa: E402
 from cost_model.fit.ops import OPS, chosen  # noqa: E402
 
@@ -54,9 +54,9 @@ def main() -> None:
             used["gpu"] = np.full(len(used["gpu"]), name)  # a sister's groups are no longer unseen here either
             for operation, keys in fitted.items():
                 for key, values in keys.items():
-                    home = ENGINE_OF.get(f"{operation}.{key}", engine)
-                    write_constants(arguments.out / f"{name}.{home}.toml", {operation: {key: values}})
-                    print(f"{name} {home} {operation}.{key}: {values.get('fit', 'no held-out rows')}", flush=True)
+                    holder = home(gpu, operation, key)
+                    write_constants(arguments.out / f"{name}.{holder}.toml", {operation: {key: values}})
+                    print(f"{name} {holder} {operation}.{key}: {values.get('fit', 'no held-out rows')}", flush=True)
             record_groups(record, op.name, used)
 
 

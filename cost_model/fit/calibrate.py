@@ -15,9 +15,10 @@ import numpy as np
 from cost_model.accelerator import Accelerator
 from cost_model.fit.common import Columns, Constants, Op, band, fit_record, held_out, select
 
-# backends and entries of libraries that every engine calls: their constants go where every engine looks last.
-# Fused experts in bf16 and fp8 stay vLLM's: TensorRT-LLM's tables measure grouped kernels for them.
-ENGINE_OF = {"nccl": "trtllm", "experts_fused.nvfp4": "trtllm", "experts_fused.fp8-block": "trtllm"}
+# backends of libraries that every engine calls: their constants go where every engine looks last
+ENGINE_OF = {"nccl": "trtllm"}
+# so do Blackwell's fused experts; in bf16 and fp8 they stay vLLM's: TensorRT-LLM's tables measure grouped kernels there
+SHARED_EXPERTS = ("nvfp4", "fp8-block")
 
 
 def calibrate(
@@ -51,6 +52,12 @@ def calibrate(
                 record |= fit_record(op.predict(gpu, own), own["seconds"], own["group"])
             values["fit"] = record | values.get("fit", {})
     return fitted, seen_by_fit
+
+
+def home(gpu: Accelerator, operation: str, key: str) -> str:
+    """Engine whose calibration file holds an entry that was measured under the GPU's own engine."""
+    shared = operation == "experts_fused" and key in SHARED_EXPERTS and gpu.generation.startswith("blackwell")
+    return "trtllm" if shared else gpu.engine.kernels
 
 
 def write_constants(path: Path, fitted: Constants, under: str = "") -> None:

@@ -22,8 +22,11 @@ from cost_model.fit.common import (
 from cost_model.kernels.experts import experts
 from spaces.formats import FORMATS
 
+# kernels that read tokens where they are; OpenAI's Triton kernels for mxfp4 sort them like the others
+IN_PLACE = ("triton_tritonexperts", "marlin", "vllm_fused_moe")
 DIMENSIONS = ("tokens", "hidden", "expert_ffn", "experts", "top_k", "tp", "ep", "gated")
 BLACKWELL = ("b200_sxm", "gb200", "b300_sxm", "gb300", "b200-sxm", "gb200-nvl72", "b300-sxm", "gb300-nvl72")
+HOPPER = ("h100_sxm", "h200_sxm", "h100-sxm", "h200-sxm")
 START = {
     "overhead_s": 2.2e-5,
     "overhead_choice_s": 1e-6,
@@ -43,7 +46,9 @@ BOUNDS = {
     "memory_efficiency": (0.05, 1.0),
     "pass_efficiency": (0.05, 1.0),
     "token_bytes": (0.0, 40.0),
+    "ramp_s": (0.0, 4e-5),
 }
+RAMP_START = 3e-6
 
 
 def prepare(file: str, raw: Columns) -> Columns:
@@ -56,7 +61,11 @@ def prepare(file: str, raw: Columns) -> Columns:
     dtype = np.where(raw["dtype"] == mxfp4, "mxfp4", raw["dtype"])
     form = renamed(dtype, FORMAT_NAMES | {"w4afp8": "w4a8"}, "dtype", strict=False)
     keep = np.isin(form, FORMATS)
-    fused = (np.char.find(raw["kernel"].astype(str), "flashinfer_trtllm") >= 0) & (form != "mxfp4")
+    kernel = raw["kernel"].astype(str)
+    fused = (np.char.find(kernel, "flashinfer_trtllm") >= 0) & (form != "mxfp4")
+    in_place = np.any([np.char.find(kernel, name) >= 0 for name in IN_PLACE], axis=0)
+    # vLLM on Hopper runs Triton where experts are whole, CUTLASS under expert parallelism (its fused_moe/oracle/fp8.py)
+    fused |= in_place & (form == "fp8-block") & np.isin(raw["system"], HOPPER)
     names = {"inter": "expert_ffn", "topk": "top_k", "num_tokens": "tokens", "moe_tp": "tp", "moe_ep": "ep"}
     dims = {names.get(name, name): raw[name] for name in ("hidden", "experts", *names)}
     group = joined(raw["hidden"], raw["inter"], raw["topk"], raw["experts"])
@@ -70,6 +79,7 @@ def prepare(file: str, raw: Columns) -> Columns:
         group=group,
         gated=~np.isin(group, group[raw["gated"] == 0]),
         skew=raw["distribution"],
+        in_place=in_place,
         **dims,
     )
 
@@ -87,20 +97,33 @@ def fit(gpu: Accelerator, rows: Columns) -> Constants:
     """All three routings of a format share its constants: they differ in loads only."""
     fitted: Constants = {}
     for (kernel, form), own in partitions(rows, "calibrated", "format"):
+        fixed, start = {"permutes": float(not own["in_place"].all())}, START
+        if kernel == "experts_fused":  # whose routing takes fewer and smaller kernels for a handful of tokens
+            start = START | {"ramp_s": RAMP_START}
+        else:
+            fixed["ramp_s"] = 0.0
 
-        def trial(values: dict[str, float], kernel: str = kernel, form: str = form, own: Columns = own) -> np.ndarray:
-            return predict(gpu.with_constants(kernel, form, values), own)
+        def trial(
+            values: dict[str, float],
+            kernel: str = kernel,
+            form: str = form,
+            own: Columns = own,
+            fixed: dict[str, float] = fixed,
+        ) -> np.ndarray:
+            return predict(gpu.with_constants(kernel, form, fixed | values), own)
 
-        fitted.setdefault(kernel, {})[form] = _typical(trial, own)
+        fitted.setdefault(kernel, {})[form] = fixed | _typical(trial, own, start)
     return fitted
 
 
-def _typical(trial: Callable[[dict[str, float]], np.ndarray], rows: Columns) -> dict[str, float]:
+def _typical(
+    trial: Callable[[dict[str, float]], np.ndarray], rows: Columns, start: dict[str, float]
+) -> dict[str, float]:
     """Least squares, reweighted towards the smallest absolute error from the first guess on.
 
     One row in ten ran a badly tuned kernel, two to seven times slower than its neighbours: such rows must not pull.
     """
-    values, groups = START, group_weights(rows["group"]) ** 2  # every group counts the same, as in the score
+    values, groups = start, group_weights(rows["group"]) ** 2  # every group counts the same, as in the score
     for _ in range(4):
         miss = np.abs(np.log(trial(values) / rows["seconds"]))
         values = fit_constants(trial, rows["seconds"], values, BOUNDS, groups / np.maximum(miss, 0.02))

@@ -2,12 +2,17 @@
 
 FC1 is hidden -> expert width (twice that where gated), FC2 goes back. Both stream the weights of the activated experts
 only and run in waves of output tiles on the SMs; the kernel's auto-tuner picks the cheaper of two tile heights.
-Around them, memory passes carry the permuted pairs, and the routing kernels sort all (token, expert) pairs of the
-whole expert-parallel group. Fitted on aiconfigurator-core 0.12.0 tables by cost_model/fit/experts.py.
+Around them, memory passes carry the (token, expert) pairs, and the routing kernels sort all pairs of the whole
+expert-parallel group. Fitted on aiconfigurator-core 0.12.0 tables by cost_model/fit/experts.py.
 
-Two families of kernels have constants of their own. `experts`: grouped GEMMs (CUTLASS, DeepGEMM, Triton), which also
-take tokens that an all-to-all brought. `experts_fused`: on Blackwell TensorRT-LLM's fused kernels for nvfp4 and
-fp8-block, about twice as fast while the batch is small; under SGLang those that it shares with vLLM.
+CUTLASS, DeepGEMM and TensorRT-LLM copy the tokens of the rank's own experts side by side first (`permutes` 1). Triton
+and Marlin read tokens where they are, but keep a row for every pair, also for those of other ranks' experts: the
+activation and the final sum pass over all of them, however many ranks share the experts (vLLM, `fused_moe.py`).
+
+Two families of kernels have constants of their own. `experts`: grouped GEMMs, which also take tokens that an
+all-to-all brought. `experts_fused`: on Blackwell TensorRT-LLM's fused kernels for nvfp4 and fp8-block, about twice as
+fast while the batch is small; on Hopper vLLM's Triton kernels for fp8-block, its choice without expert parallelism;
+under SGLang those that it shares with vLLM.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from spaces.formats import ACTIVATION_BYTES, FORMATS, WEIGHT_BYTES, format_code
 
 TILE_ROWS = (32.0, 128.0)
 TILE_COLUMNS = 128.0
+RAMP_TOKENS = 128.0  # at which the kernels around fused experts have their full fixed cost
 
 
 def experts(
@@ -62,13 +68,19 @@ def experts(
     seen = tokens if present is None else present
     load = busiest_rank(tokens, experts, top_k, ep, skew, TILE_ROWS, served)
     carried = np.where(gpu.native, ACTIVATION_BYTES, 2.0)[form]
-    # permuted input read, written and quantised; FC1 output written and read; FC2 input; output written, gathered
-    passes = hidden * (6.0 + 2.0 * carried) + width * (4.0 * matrices + 2.0 * carried)
+    # FC1 output written and read, FC2 input written and read; FC2 output written and gathered
+    passes = width * (4.0 * matrices + 2.0 * carried) + hidden * 4.0
+    permutation = hidden * (2.0 + 2.0 * carried)  # input read, written in its format, read by FC1
 
     def seconds(kernel: str) -> Any:
         c = gpu.calibration.at(kernel, form, FORMATS)
-        moved = load.assignments * (passes / c.pass_efficiency) + seen * (hidden * c.token_bytes)
+        passed = load.assignments * (passes + c.permutes * permutation)
+        if not np.all(c.permutes):  # rows kept for pairs of other ranks' experts
+            passed = passed + (1.0 - c.permutes) * np.maximum(seen * top_k - load.assignments, 0.0) * passes
+        moved = passed / c.pass_efficiency + seen * (hidden * c.token_bytes)
         routing = c.overhead_s + c.overhead_choice_s * top_k + seen * (top_k * c.pair_s)
+        if np.any(c.ramp_s):
+            routing = routing + c.ramp_s * np.minimum(seen * (1.0 / RAMP_TOKENS), 1.0)
         gemms = _grouped_gemms(gpu, c, form, load, hidden, matrices * width, width)
         return routing + moved / gpu.memory_bytes_per_s + gemms
 
