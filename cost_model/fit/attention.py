@@ -9,6 +9,7 @@ import numpy as np
 
 from cost_model.accelerator import Accelerator, load_accelerator
 from cost_model.fit.common import (
+    FEW_ROWS,
     FORMAT_NAMES,
     Columns,
     Constants,
@@ -40,7 +41,6 @@ DISPATCHED = {
 }
 HEADS = ("heads", "kv_heads", "head_dim")
 WIDE_KERNELS = ("torch_flow_flashinfer",)  # what trtllm falls back to for head_dim 512
-FEW_ROWS = 25  # a class with fewer takes the constants of its engine's decode as a whole; of prefill, a relative's
 PULL = 0.3  # ridge of a class fit towards the fit of all classes together
 SHARED = ("", "-single", "-large")  # classes whose query heads share a cache read
 
@@ -176,7 +176,7 @@ def fit_prefill(gpu: Accelerator, rows: Columns) -> Constants:
     for key in np.unique(rows["key"]):
         own = select(rows, rows["key"] == key)
         if len(own["seconds"]) < FEW_ROWS:
-            continue
+            continue  # a relative's constants serve the class
         fixed = {"fp8_gain": 0.0}
         start = dict(PREFILL_START)
         for name, present in (
@@ -216,7 +216,7 @@ def fit_decode(gpu: Accelerator, rows: Columns) -> Constants:
                 unshared = DECODE_FIXED | {"block_row_s": 0.0}
                 fitted[key] = unshared | _best(gpu, (key,), own, [start], unshared, PULL)
             elif kind in SHARED and few:
-                fitted[key] = fixed | pooled
+                fitted[key] = fixed | pooled  # the constants of its engine's decode as a whole
             elif not few and kind != "-unshared":
                 fitted[key] = fixed | _best(gpu, (key,), own, [pooled, DECODE_START | SPLITTING[0]], fixed, PULL)
             own = select(own, _measured_on(gpu, own))

@@ -37,6 +37,7 @@ from cost_model.accelerator import Accelerator
 from cost_model.fit.measured import read_csv
 
 HELD_OUT = 5  # one group in five is never fitted
+FEW_ROWS = 25  # fewer do not carry what a class of kernels could have for itself: constants, or an error band
 
 Columns = dict[str, np.ndarray]
 Constants = dict[str, dict[str, dict[str, Any]]]  # {operation: {key: {constant: value}}}
@@ -109,10 +110,10 @@ def table(raw: Columns, keep: np.ndarray, **columns: Any) -> Columns:
     missing = {"op", "format", "calibrated", "key", "group"} - set(columns)
     if missing:
         raise ValueError(f"measured table lacks {', '.join(sorted(missing))}")
+    columns["seconds"] = raw["latency_us"] * 1e-6
     columns["gpu"] = renamed(raw["system"], GPUS, "system")
     columns["backend"] = raw["backend"]
     columns["version"] = raw["backend_version"]
-    columns["seconds"] = raw["latency_us"] * 1e-6
     rows = len(keep)
     return {name: np.broadcast_to(np.asarray(values), (rows,))[keep] for name, values in columns.items()}
 

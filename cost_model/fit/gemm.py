@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from cost_model.accelerator import Accelerator, load_accelerator
 from cost_model.fit.common import (
+    FEW_ROWS,
     FORMAT_NAMES,
+    GPUS,
     Columns,
     Constants,
     Op,
+    band,
     fit_constants,
     group_weights,
     joined,
@@ -21,8 +26,9 @@ from cost_model.kernels.gemm import gemm
 from spaces.formats import FORMATS
 
 # A vLLM table of block-scaled fp8 holds the host's launch path, 60 to 430 us per call whatever the shape (DeepGEMM,
-# FlashInfer, Triton), which CUDA graphs hide in serving: only products well above it measure the GPU.
-VLLM_FP8_BLOCK_FLOOR_US = 500.0
+# FlashInfer, Triton), which CUDA graphs hide in serving: only products whose math alone takes this long at the data
+# sheet's rate measure the GPU. (Choosing by measured time would keep the calls whose launch was slowest.)
+VLLM_FP8_BLOCK_MATH_S = 250e-6
 
 # From vLLM's per-tensor fp8 (CUTLASS) on Hopper, products of more than 128 rows are 20 to 60 % slower where m % 4 > 0,
 # like block-scaled fp8: engines pad m, so these rows are left out too.
@@ -38,7 +44,7 @@ TILES = {
     ("vllm", "fp8"): (128.0, 256.0),
 }
 FINE_TILE = (64.0, 64.0)
-FEW_ROWS_PULL = 0.4  # for engines with few rows: stay near the constants of trtllm unless the rows say otherwise
+RELATIVE_PULL = 0.4  # for engines with few rows: stay near the constants of trtllm unless the rows say otherwise
 
 BOUNDS = {
     "compute_efficiency": (0.05, 1.0),
@@ -79,6 +85,7 @@ STARTS = {
     "nvfp4": {"prologue_k": 1000.0, "wave_quantisation": 0.9, "split_k_s": 50e-6, "serial_k_s": 3e-10},
     "fp8-block": {"prologue_k": 350.0, "serial_k_s": 4e-10},
 }
+FP8 = FORMATS.index("fp8")
 NEUTRAL = {"serial_k_limit": 1e6, "write_factor": 1.0}
 SPLITS_K = ("bf16", "fp8")  # cuBLAS: the formats whose kernels divide a tall k among SMs; their writes hide behind math
 EXPOSES_WRITES = ("fp8-block", "nvfp4")  # DeepGEMM, CUTLASS: an epilogue that stalls the next tile's loads
@@ -89,7 +96,7 @@ def prepare(file: str, raw: Columns) -> Columns:
     """Rows with N, K >= 512 that a serving engine meets.
 
     Block-scaled fp8 (and vLLM's fp8 on Hopper) only where m % 4 = 0, to which engines pad m; vLLM's block-scaled fp8
-    only above its launch floor; weight-only int8 is no format of ours.
+    only well above its launch path; weight-only int8 is no format of ours.
     """
     form = renamed(raw["dtype"], FORMAT_NAMES, "dtype", strict=False)
     m, n, k = raw["m"], raw["n"], raw["k"]
@@ -98,9 +105,16 @@ def prepare(file: str, raw: Columns) -> Columns:
     vllm, hopper = raw["backend"] == "vllm", np.isin(raw["system"], ("h100_sxm", "h200_sxm"))
     padded = block | (vllm & hopper & (form == "fp8") & (m > VLLM_FP8_ANY_M))
     keep &= ~padded | (m % 4 == 0)
-    keep &= ~(block & vllm) | (raw["latency_us"] > VLLM_FP8_BLOCK_FLOOR_US)
+    launched = block & vllm
+    keep[launched] &= _math_seconds(raw["system"][launched], (m * n * k)[launched]) > VLLM_FP8_BLOCK_MATH_S
     shape = {"m": m, "n": n, "k": k, "group": joined(n, k), "holdout": n * k}  # equal weight counts are compared
     return table(raw, keep, op="gemm", format=form, calibrated="gemm", key=form, **shape)
+
+
+def _math_seconds(systems: np.ndarray, products: np.ndarray) -> np.ndarray:
+    """(rows,) seconds of that many fp8 multiply-adds at the rate of each system's data sheet."""
+    rates = {name: load_accelerator(GPUS.get(name, name)).format_flops[FP8] for name in map(str, np.unique(systems))}
+    return np.asarray(2.0 * products / np.array([rates[name] for name in map(str, systems)]))
 
 
 def predict(gpu: Accelerator, rows: Columns) -> np.ndarray:
@@ -114,18 +128,16 @@ def predict(gpu: Accelerator, rows: Columns) -> np.ndarray:
 
 
 def fit(gpu: Accelerator, rows: Columns) -> Constants:
-    """Constants per format; what vLLM's launch floor hides (block-scaled fp8) stays borrowed from trtllm."""
+    """Constants per format."""
     fitted: Constants = {"gemm": {}}
     forms = [str(form) for form in np.unique(rows["format"])]
     for form in sorted(forms, key=lambda name: name != "bf16"):  # bf16 first: it tells the launch overhead
         own = select(rows, rows["format"] == form)
-        if form == "fp8-block" and own["backend"][0] == "vllm":
-            continue
         fitted["gemm"][form] = _fit_format(gpu, form, own, fitted["gemm"].get("bf16"))
     return fitted
 
 
-def _fit_format(gpu: Accelerator, form: str, rows: Columns, bf16: dict[str, float] | None) -> dict[str, float]:
+def _fit_format(gpu: Accelerator, form: str, rows: Columns, bf16: dict[str, float] | None) -> dict[str, Any]:
     engine = gpu.engine.kernels
     tile_m, tile_n = TILES.get((engine, form), FINE_TILE)
     fixed = NEUTRAL | {"tile_m": tile_m, "tile_n": tile_n, "padding_s": 0.0, "misaligned_rate": 0.685}
@@ -146,19 +158,25 @@ def _fit_format(gpu: Accelerator, form: str, rows: Columns, bf16: dict[str, floa
     if form == "fp8-block" and gpu.generation == "hopper":
         del fixed["padding_s"]
         start["padding_s"] = 2e-11  # rows that fill no tile slow this kernel down
-    few = engine != "trtllm"
-    if few and TILES.get(("trtllm", form), FINE_TILE) == (tile_m, tile_n):
-        relative = vars(load_accelerator(gpu.name).calibration.at("gemm", form))
-        start |= {name: relative[name] for name in start}
+    thin = engine != "trtllm"
+    relative = load_accelerator(gpu.name).calibration if thin else gpu.calibration
+    if thin and TILES.get(("trtllm", form), FINE_TILE) == (tile_m, tile_n):
+        lent = vars(relative.at("gemm", form))
+        start |= {name: lent[name] for name in start}
 
     def trial(values: dict[str, float]) -> np.ndarray:
         return predict(gpu.with_constants("gemm", form, fixed | values), rows)
 
     weights = group_weights(rows["group"])
     tuned = fit_constants(
-        trial, rows["seconds"], start, BOUNDS, weights, scale=0.04, starts=2, pull=FEW_ROWS_PULL if few else 0.0
+        trial, rows["seconds"], start, BOUNDS, weights, scale=0.04, starts=2, pull=RELATIVE_PULL if thin else 0.0
     )
-    return fixed | tuned
+    record: dict[str, Any] = {}
+    if thin and len(rows["seconds"]) < FEW_ROWS:  # nearly as many constants as rows: what they leave over is no band
+        own, lent = band(trial(tuned), rows["seconds"]), relative.fit("gemm", form)
+        low, high = (wider(own[side], lent[side]) for side, wider in (("error_low", min), ("error_high", max)))
+        record = {"fit": {"error_low": low, "error_high": high}}
+    return fixed | tuned | record
 
 
 def target(op: str, form: str) -> tuple[float, float] | None:

@@ -122,7 +122,7 @@ def test_published_low_latency_all_to_all_across_nodes(ep, dispatch_us, combine_
 
 
 def test_two_ranks_gain_nothing_from_the_switch():
-    # vLLM on GB200, 256 MB: 1371 us between two GPUs, 770 between four (aiconfigurator-core 0.12.0, no fit has seen them)
+    # vLLM on GB200, 256 MB: 1371 us between two GPUs, 770 between four (aiconfigurator-core 0.12.0, seen by no fit)
     gpu = load_accelerator("gb200-nvl72", engine="vllm")
     assert all_reduce(gpu, 2**28, np.array([2, 4])) == pytest.approx([1371e-6, 770e-6], rel=0.2)
 
