@@ -26,7 +26,7 @@ STUDY = {
     },
     "target": [{"gpu": "h200-sxm", "engine": "trtllm", "gpus": [1, 2, 4]}],
     "workload": [{"name": HOSTILE, "isl": 1024, "osl": 512}],
-    "serving": {"max_ttft_s": 0.2, "pp": [1]},
+    "serving": {"max_ttft_s": 0.25, "pp": [1]},
     "search": {"interactivity_targets": [40, 100, 200], "trials": 60, "seed": 1},
 }
 
