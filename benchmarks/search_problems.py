@@ -6,17 +6,18 @@ Peers need the flat problem, where a deployment is one more variable: `flat` pri
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.toy import ToyScorer, ToySpace
-from cost_model import predict
+from cost_model import Prediction, predict
 from search.frontier import Scale, Table, hypervolume, loss_values, merge, take
 from search.objective import ServingObjective
 from search.sweep import Sweep, sweep
+from spaces.deployment import MAX_BATCH
 from studies.objective import build_objective
 from studies.study import load_study
 from studies.tables import own_points, reference_set
@@ -97,33 +98,45 @@ def study(name: str, workers: int) -> Problem:
 
 
 def flat_objective(objective: ServingObjective) -> Flat:
-    """Pairs of the first cell, whose plans are aggregated; each part of the plans is priced in a call of its own."""
+    """Pairs of the first cell, whose plans are aggregated.
+
+    Those with a stated batch are priced in one call; a plan that fills memory within the limit of TTFT is priced with
+    the batches beside it, which tell how far that is.
+    """
     cell = objective.cells[0]
+    batch = np.asarray(cell.deployments.batch)
+
+    def priced(proposals: Any, rows: np.ndarray, plans: np.ndarray) -> tuple[Prediction, np.ndarray]:
+        """(prediction, its columns) of the pairs of some rows with their plans, of which one fills memory or none."""
+        if batch[plans[0]] != MAX_BATCH:
+            pairs = rows[:, None]  # (n, 1): a column of pairs, not a product of designs and plans
+            design = proposals.architecture.take(pairs), proposals.recipe[pairs]
+            taken = cell.deployments.take(plans[:, None])
+            one = predict(*design, taken, cell.workload, cell.gpu, proposals.kv_format[pairs], objective.skew)
+            return one, np.zeros(len(rows), dtype=np.int64)
+        ladder = np.flatnonzero(cell.layouts == cell.layouts[plans[0]])
+        design = proposals.architecture.take(rows), proposals.recipe[rows], proposals.kv_format[rows]
+        beside = replace(cell, deployments=cell.deployments.take(ladder))
+        return objective.price(*design, beside), np.full(len(rows), np.flatnonzero(ladder == plans[0])[0])
 
     def flat(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         proposals = objective.space.decode(rows[:, :-1])
         loss = objective.losses(proposals.architecture, proposals.recipe, proposals.kv_format)
         violation = proposals.violation + objective.loss_excess(loss).clip(min=0).sum(axis=1)
         losses = np.zeros((len(rows), len(objective.objectives)))
-        for part in cell.parts:
-            chosen = np.flatnonzero((violation <= 0) & np.isin(rows[:, -1], part))
+        plans, admissible = rows[:, -1], violation <= 0
+        full = batch[plans] == MAX_BATCH
+        for own in (~full, *(plans == plan for plan in np.unique(plans[full]))):
+            chosen = np.flatnonzero(own & admissible)
             if not len(chosen):
                 continue
-            pairs = chosen[:, None]  # (n, 1): a column of pairs, not a product of designs and plans
-            prediction = predict(
-                proposals.architecture.take(pairs),
-                proposals.recipe[pairs],
-                cell.deployments.take(rows[pairs, -1]),
-                cell.workload,
-                cell.gpu,
-                proposals.kv_format[pairs],
-                objective.skew,
-            )
+            prediction, columns = priced(proposals, chosen, plans[chosen])
+            at = np.arange(len(chosen)), columns
             usable = objective.eligible(prediction) & objective.within_ttft(prediction)
-            violation[chosen] = np.where(usable[:, 0], 0.0, 1.0)
+            violation[chosen] = np.where(usable[at], 0.0, 1.0)
             shape_loss = np.asarray(loss.shape_loss)[chosen]
             for i, o in enumerate(objective.objectives):
-                values = shape_loss if o.name == "shape_loss" else getattr(prediction, o.name)[:, 0]
+                values = shape_loss if o.name == "shape_loss" else getattr(prediction, o.name)[at]
                 losses[chosen, i] = o.loss_values(values)
         return losses, violation
 

@@ -16,6 +16,8 @@ from spaces import Architecture, Deployment, Workload
 from spaces.alignment import aligned
 from spaces.deployment import FIELDS, MAX_BATCH, unchecked
 
+AIM = 0.98  # share of a TTFT limit to aim at: what is interpolated misses by up to two percent
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -38,8 +40,8 @@ class Cell:
     """One GPU with one workload.
 
     Attributes:
-        deployments: (P,) plans; those whose batch is MAX_BATCH take as many sequences as memory holds, those with
-            prefill replicas are decode pools (`search.pools.disaggregated`).
+        deployments: (P,) plans; those whose batch is MAX_BATCH take as many sequences as memory holds and the limit of
+            TTFT allows, those with prefill replicas are decode pools (`search.pools.disaggregated`).
         prefill: (Q,) plans that a prefill replica may have; None where every plan is aggregated.
         weight: what its result counts among several cells.
     """
@@ -64,10 +66,7 @@ class Cell:
     @cached_property
     def steps(self) -> tuple[np.ndarray, np.ndarray]:
         """(slow, fast) plan indices that differ only by one step of the batch; from memory's own batch, by any step."""
-        batch = np.asarray(self.deployments.batch)
-        names = [name for name in FIELDS if name != "batch"]
-        plans = np.stack([self._field(name).astype(float) for name in names])
-        same = np.unique(plans, axis=1, return_inverse=True)[1].ravel()
+        batch, same = np.asarray(self.deployments.batch), self.layouts
         order = np.lexsort((batch, same))
         next_to = (same[order[1:]] == same[order[:-1]]) & (batch[order[:-1]] != MAX_BATCH)
         slow, fast = [order[1:][next_to]], [order[:-1][next_to]]
@@ -83,6 +82,12 @@ class Cell:
         free = self._field("batch") == MAX_BATCH
         apart = self._field("prefill_replicas") > 0
         return [index for mask in (~free & ~apart, free & ~apart, apart) if len(index := np.flatnonzero(mask))]
+
+    @cached_property
+    def layouts(self) -> np.ndarray:
+        """(P,) a number for each plan, equal where plans differ in nothing but their batch."""
+        plans = np.stack([self._field(name).astype(float) for name in FIELDS if name != "batch"])
+        return np.unique(plans, axis=1, return_inverse=True)[1].ravel()
 
     def _field(self, name: str) -> np.ndarray:
         return np.broadcast_to(np.asarray(getattr(self.deployments, name)), (self.size,))
@@ -114,10 +119,53 @@ class Cell:
         priced = [self._priced(column, *codes, plan, skew, explain) for plan in plans]
         if len(priced) == 1:
             return priced[0], plans[0]
+        batch = self._within_ttft(priced[0], priced[1], max_ttft_s)
+        if batch is not None:
+            plans[1] = unchecked({name: getattr(plans[1], name) for name in FIELDS} | {"batch": batch})
+            priced[1] = self._priced(column, *codes, plans[1], skew, explain)
         order = np.argsort(np.concatenate(self.parts))
-        if self.prefill is None:
+        if self.prefill is None and batch is None:
             return _joined(priced, order), self.deployments
         return _joined(priced, order), _beside(plans, [len(index) for index in self.parts], n, order)
+
+    @cached_property
+    def _ladders(self) -> np.ndarray | None:
+        """(F, B) for each plan that fills memory, where among the stated ones its own batches stand, in rising order.
+
+        Shorter ladders repeat their last step. None where no plan fills memory, or none has a stated batch beside it.
+        """
+        batch = self._field("batch")
+        if len(self.parts) < 2 or batch[self.parts[0]].min() == MAX_BATCH or batch[self.parts[1]].max() != MAX_BATCH:
+            return None
+        stated = self.parts[0][np.argsort(batch[self.parts[0]], kind="stable")]
+        steps = [np.flatnonzero(self.layouts[stated] == layout) for layout in self.layouts[self.parts[1]]]
+        width = max(map(len, steps))
+        if min(map(len, steps)) == 0:
+            return None
+        padded = np.array([np.pad(own, (0, width - len(own)), mode="edge") for own in steps])
+        return np.asarray(np.searchsorted(self.parts[0], stated[padded]))
+
+    def _within_ttft(self, stated: Prediction, full: Prediction, max_ttft_s: float) -> np.ndarray | None:
+        """(n, F) batches of the plans that fill memory, smaller where so many sequences would wait too long for tokens.
+
+        Between two stated batches of which the larger is late, TTFT is taken to follow a straight line in logarithms;
+        powers of two alone would decide which design a limit of TTFT favours. None where nothing changes.
+        """
+        ladder, limit = self._ladders, AIM * max_ttft_s
+        late = full.legal & (full.ttft_s > max_ttft_s)
+        if ladder is None or not late.any():
+            return None
+        wait = stated.ttft_s[:, ladder]
+        crossed = (wait[..., :-1] <= limit) & (wait[..., 1:] > limit)
+        last = crossed.shape[-1] - 1 - np.argmax(crossed[..., ::-1], axis=-1)
+        sizes = np.log(self._field("batch")[self.parts[0]][ladder])
+        below, above = (np.log(np.take_along_axis(wait, last[..., None] + i, axis=-1)[..., 0]) for i in (0, 1))
+        small, large = (sizes[np.arange(len(ladder)), last + i] for i in (0, 1))
+        late &= crossed.any(axis=-1)
+        share = np.where(late, (np.log(limit) - below) / np.where(late, above - below, 1.0), 0.0)
+        ranks = (self._field("attention_dp") * self._field("pp"))[self.parts[1]]
+        most = np.maximum(np.floor(np.exp(small + share * (large - small)) / ranks), 1.0) * ranks
+        return np.asarray(np.where(late, np.minimum(most, full.batch), full.batch))
 
     def _priced(
         self, column: Architecture, recipe: Any, kv_format: Any, plan: Deployment, skew: Any, explain: bool

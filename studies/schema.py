@@ -181,7 +181,8 @@ class Serving(Table):
     )
     batches: Annotated[list[Batch], LISTED, AfterValidator(_distinct)] | None = Field(
         default=None,
-        description="a list of sequences per replica, at most 64 whole numbers; 0 = as many as memory holds",
+        description="a list of sequences per replica, at most 64 whole numbers; 0 = as many as memory holds and "
+        "max_ttft_s allows",
     )
     pp: Counts = Field(
         default=[1, 2, 4, 8],
