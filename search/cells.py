@@ -11,6 +11,7 @@ import numpy as np
 
 from cost_model import Accelerator, Prediction, predict
 from cost_model.grid import gathered
+from cost_model.memory import memory
 from search.pools import matched
 from spaces import Architecture, Deployment, Workload
 from spaces.alignment import aligned
@@ -116,13 +117,13 @@ class Cell:
         column = architecture.map(lambda value: np.broadcast_to(np.asarray(value), (n,))[:, None])
         codes = np.asarray(recipe)[:, None], np.asarray(kv_format)[:, None]
         plans = self.plans(column, *codes, skew, max_ttft_s)
-        priced = [self._priced(column, *codes, plan, skew, explain) for plan in plans]
-        if len(priced) == 1:
-            return priced[0], plans[0]
-        batch = self._within_ttft(priced[0], priced[1], max_ttft_s)
+        priced = [self._priced(column, *codes, plans[0], skew, explain)]
+        batch = self._within_ttft(priced[0], column, *codes, max_ttft_s)
         if batch is not None:
             plans[1] = unchecked({name: getattr(plans[1], name) for name in FIELDS} | {"batch": batch})
-            priced[1] = self._priced(column, *codes, plans[1], skew, explain)
+        priced += [self._priced(column, *codes, plan, skew, explain) for plan in plans[1:]]
+        if len(priced) == 1:
+            return priced[0], plans[0]
         order = np.argsort(np.concatenate(self.parts))
         if self.prefill is None and batch is None:
             return _joined(priced, order), self.deployments
@@ -145,27 +146,33 @@ class Cell:
         padded = np.array([np.pad(own, (0, width - len(own)), mode="edge") for own in steps])
         return np.asarray(np.searchsorted(self.parts[0], stated[padded]))
 
-    def _within_ttft(self, stated: Prediction, full: Prediction, max_ttft_s: float) -> np.ndarray | None:
-        """(n, F) batches of the plans that fill memory, smaller where so many sequences would wait too long for tokens.
+    def _within_ttft(
+        self, stated: Prediction, column: Architecture, recipe: Any, kv_format: Any, max_ttft_s: float
+    ) -> np.ndarray | None:
+        """(n, F) batches of the plans that fill memory: fewer sequences where so many would wait too long for a token.
 
         Between two stated batches of which the larger is late, TTFT is taken to follow a straight line in logarithms;
-        powers of two alone would decide which design a limit of TTFT favours. None where nothing changes.
+        powers of two alone would decide which design a limit of TTFT favours. None where the limit binds no plan.
         """
         ladder, limit = self._ladders, AIM * max_ttft_s
-        late = full.legal & (full.ttft_s > max_ttft_s)
-        if ladder is None or not late.any():
+        if ladder is None or not np.isfinite(limit):
             return None
         wait = stated.ttft_s[:, ladder]
         crossed = (wait[..., :-1] <= limit) & (wait[..., 1:] > limit)
+        if not crossed.any():
+            return None
+        bound = crossed.any(axis=-1)
         last = crossed.shape[-1] - 1 - np.argmax(crossed[..., ::-1], axis=-1)
         sizes = np.log(self._field("batch")[self.parts[0]][ladder])
         below, above = (np.log(np.take_along_axis(wait, last[..., None] + i, axis=-1)[..., 0]) for i in (0, 1))
         small, large = (sizes[np.arange(len(ladder)), last + i] for i in (0, 1))
-        late &= crossed.any(axis=-1)
-        share = np.where(late, (np.log(limit) - below) / np.where(late, above - below, 1.0), 0.0)
-        ranks = (self._field("attention_dp") * self._field("pp"))[self.parts[1]]
+        share = np.where(bound, (np.log(limit) - below) / np.where(bound, above - below, 1.0), 0.0)
+        plans = self.deployments.take(self.parts[1])
+        ranks = np.asarray(plans.attention_dp) * plans.pp
         most = np.maximum(np.floor(np.exp(small + share * (large - small)) / ranks), 1.0) * ranks
-        return np.asarray(np.where(late, np.minimum(most, full.batch), full.batch))
+        holds = memory(column, recipe, plans, self.workload, self.gpu, kv_format, product=True).largest_batch
+        bound = bound & (most < holds)
+        return np.asarray(np.where(bound, most, holds)) if bound.any() else None
 
     def _priced(
         self, column: Architecture, recipe: Any, kv_format: Any, plan: Deployment, skew: Any, explain: bool
