@@ -21,7 +21,7 @@ from studies.study import load_study
 def small_study() -> Answer:
     study = load_study("8b-h200")
     objective = build_objective(study)
-    state = search(objective, Stop(trials=300), "frontier", 0, progress=False)
+    state = search(objective, Stop(trials=1000), "frontier", 0, progress=False)
     rows = np.concatenate(state.trials.rows)
     good = (np.concatenate(state.trials.violations) <= 0).all(axis=1)
     values = np.concatenate(state.trials.values)[good]
