@@ -39,7 +39,6 @@ from cost_model.engine import Engine, load_engine  # noqa: E402
 from cost_model.fit.calibrate import locked  # noqa: E402
 from cost_model.fit.engines import RELEASE_SPREAD, SPREAD, Case, drift, drifted, fit, trial_engine  # noqa: E402
 from cost_model.kernels.routing import skew_code  # noqa: E402
-from spaces.deployment import FIELDS, unchecked  # noqa: E402
 from spaces.formats import RECIPE_ATTENTION, RECIPE_FFN, kv_code, recipe_code  # noqa: E402
 
 ENGINES = ROOT / "cost_model" / "engines"
@@ -118,7 +117,7 @@ def case(batch: Batch, rows: pd.DataFrame, releases: list[str]) -> Case:
     rate = (rows.output_tok_s_per_gpu * rows.n_gpus / rows.output_tokens).to_numpy() / reported(rows)
     return Case(
         design=design,
-        plan=unchecked({**{name: getattr(plan, name) for name in FIELDS}, "batch": held}),
+        plan=plan.having(batch=held),
         workload=batch.workload,
         sequences=np.ceil(held / ranks),
         waiting=np.asarray(plan.batch) / held - 1.0,

@@ -27,7 +27,6 @@ from benchmarks import command, serving_report  # noqa: E402
 from benchmarks.serving_report import CELL, SERIES  # noqa: E402
 from benchmarks.serving_rows import NAMES, batches, illegal, read_rows, refusals, reported, slots  # noqa: E402
 from cost_model.prediction import predict  # noqa: E402
-from spaces.deployment import FIELDS, unchecked  # noqa: E402
 
 PLAN = [
     "attention_tp",
@@ -63,8 +62,7 @@ def price(batch: Any, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.nd
     """(TPOT, TTFT, output tokens/s/GPU) of the rows; users beyond what memory holds wait for a slot."""
     plan = batch.deployment
     held = slots(batch)
-    running = unchecked({**{name: getattr(plan, name) for name in FIELDS}, "batch": held})
-    p = predict(batch.architecture, batch.recipe, running, batch.workload, batch.gpu, batch.kv_format)
+    p = predict(batch.architecture, batch.recipe, plan.having(batch=held), batch.workload, batch.gpu, batch.kv_format)
     wait = (np.asarray(plan.batch) / held - 1.0) * p.e2e_s
     median = (rows.get("latency_stat", pd.Series("", rows.index)) == "median").to_numpy()
     shape = len(rows)

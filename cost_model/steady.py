@@ -14,7 +14,7 @@ from cost_model.design import Design
 from cost_model.engine import Engine
 from cost_model.memory import kv_bytes_per_sequence_gpu, prefill_chunk
 from cost_model.step import COMPONENTS, Forward, Seconds, Tokens, forward
-from spaces.deployment import FIELDS, Deployment, unchecked
+from spaces.deployment import Deployment
 from spaces.workload import Workload
 
 Breakdown = Callable[[], Seconds]
@@ -113,7 +113,7 @@ def prefill_pool(
         name: np.maximum(getattr(plan, f"prefill_{name}"), 1)
         for name in ("attention_tp", "attention_dp", "ffn_tp", "ep", "pp")
     }
-    pool = unchecked({**{name: getattr(plan, name) for name in FIELDS}, **own, "kvp": 1, "redundant_experts": 0})
+    pool = plan.having(**own, kvp=1, redundant_experts=0)
     engine, most = design.gpu.engine, prefill_chunk(plan, design.gpu)
     one = np.minimum(workload.isl, most)
     asked = np.asarray(plan.prefill_batch)

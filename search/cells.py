@@ -120,7 +120,7 @@ class Cell:
         priced = [self._priced(column, *codes, plans[0], skew, explain)]
         batch = self._within_ttft(priced[0], column, *codes, max_ttft_s)
         if batch is not None:
-            plans[1] = unchecked({name: getattr(plans[1], name) for name in FIELDS} | {"batch": batch})
+            plans[1] = plans[1].having(batch=batch)
         priced += [self._priced(column, *codes, plan, skew, explain) for plan in plans[1:]]
         if len(priced) == 1:
             return priced[0], plans[0]

@@ -112,6 +112,10 @@ class Deployment:
         """Plans of a batch at `index` along their first axis; scalars stay scalars."""
         return unchecked({n: v[index] if np.ndim(v := getattr(self, n)) else v for n in FIELDS})
 
+    def having(self, **values: Any) -> Deployment:
+        """The same plans with other values of some fields, unchecked like `take`."""
+        return unchecked({name: getattr(self, name) for name in FIELDS} | values)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain Python numbers of a single plan."""
         return {name: np.asarray(getattr(self, name)).item() for name in FIELDS}
