@@ -52,6 +52,7 @@ GPUS = {
     "b300_sxm": "b300-sxm",
     "gb300": "gb300-nvl72",
 }
+HOPPER = ("h100_sxm", "h200_sxm", "h100-sxm", "h200-sxm")  # of those, under either name
 FORMAT_NAMES = {
     "bfloat16": "bf16",
     "half": "bf16",

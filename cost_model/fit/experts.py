@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from cost_model.accelerator import Accelerator
 from cost_model.fit.common import (
     FORMAT_NAMES,
+    HOPPER,
     Columns,
     Constants,
     Op,
@@ -26,7 +25,6 @@ from spaces.formats import FORMATS
 IN_PLACE = ("triton_tritonexperts", "marlin", "vllm_fused_moe")
 DIMENSIONS = ("tokens", "hidden", "expert_ffn", "experts", "top_k", "tp", "ep", "gated")
 BLACKWELL = ("b200_sxm", "gb200", "b300_sxm", "gb300", "b200-sxm", "gb200-nvl72", "b300-sxm", "gb300-nvl72")
-HOPPER = ("h100_sxm", "h200_sxm", "h100-sxm", "h200-sxm")
 START = {
     "overhead_s": 2.2e-5,
     "overhead_choice_s": 1e-6,
@@ -48,7 +46,6 @@ BOUNDS = {
     "token_bytes": (0.0, 40.0),
     "ramp_s": (0.0, 4e-5),
 }
-RAMP_START = 3e-6
 
 
 def prepare(file: str, raw: Columns) -> Columns:
@@ -97,37 +94,28 @@ def fit(gpu: Accelerator, rows: Columns) -> Constants:
     """All three routings of a format share its constants: they differ in loads only."""
     fitted: Constants = {}
     for (kernel, form), own in partitions(rows, "calibrated", "format"):
-        fixed, start = {"permutes": float(not own["in_place"].all())}, START
-        if kernel == "experts_fused":  # whose routing takes fewer and smaller kernels for a handful of tokens
-            start = START | {"ramp_s": RAMP_START}
-        else:
-            fixed["ramp_s"] = 0.0
-
-        def trial(
-            values: dict[str, float],
-            kernel: str = kernel,
-            form: str = form,
-            own: Columns = own,
-            fixed: dict[str, float] = fixed,
-        ) -> np.ndarray:
-            return predict(gpu.with_constants(kernel, form, fixed | values), own)
-
-        fitted.setdefault(kernel, {})[form] = fixed | _typical(trial, own, start)
+        fitted.setdefault(kernel, {})[form] = _typical(gpu, kernel, form, own)
     return fitted
 
 
-def _typical(
-    trial: Callable[[dict[str, float]], np.ndarray], rows: Columns, start: dict[str, float]
-) -> dict[str, float]:
+def _typical(gpu: Accelerator, kernel: str, form: str, rows: Columns) -> dict[str, float]:
     """Least squares, reweighted towards the smallest absolute error from the first guess on.
 
     One row in ten ran a badly tuned kernel, two to seven times slower than its neighbours: such rows must not pull.
     """
-    values, groups = start, group_weights(rows["group"]) ** 2  # every group counts the same, as in the score
+    fixed, values = {"permutes": float(not rows["in_place"].all()), "ramp_s": 0.0}, START
+    if kernel == "experts_fused":  # whose routing takes fewer and smaller launches for a handful of tokens
+        del fixed["ramp_s"]
+        values = START | {"ramp_s": 3e-6}
+
+    def trial(values: dict[str, float]) -> np.ndarray:
+        return predict(gpu.with_constants(kernel, form, fixed | values), rows)
+
+    groups = group_weights(rows["group"]) ** 2  # every group counts the same, as in the score
     for _ in range(4):
         miss = np.abs(np.log(trial(values) / rows["seconds"]))
         values = fit_constants(trial, rows["seconds"], values, BOUNDS, groups / np.maximum(miss, 0.02))
-    return values
+    return fixed | values
 
 
 def target(op: str, form: str) -> tuple[float, float] | None:

@@ -11,6 +11,7 @@ from cost_model.fit.common import (
     FEW_ROWS,
     FORMAT_NAMES,
     GPUS,
+    HOPPER,
     Columns,
     Constants,
     Op,
@@ -22,7 +23,7 @@ from cost_model.fit.common import (
     select,
     table,
 )
-from cost_model.kernels.gemm import gemm
+from cost_model.kernels.gemm import gemm, roofline
 from spaces.formats import FORMATS
 
 # A vLLM table of block-scaled fp8 holds the host's launch path, 60 to 430 us per call whatever the shape (DeepGEMM,
@@ -85,7 +86,6 @@ STARTS = {
     "nvfp4": {"prologue_k": 1000.0, "wave_quantisation": 0.9, "split_k_s": 50e-6, "serial_k_s": 3e-10},
     "fp8-block": {"prologue_k": 350.0, "serial_k_s": 4e-10},
 }
-FP8 = FORMATS.index("fp8")
 NEUTRAL = {"serial_k_limit": 1e6, "write_factor": 1.0}
 SPLITS_K = ("bf16", "fp8")  # cuBLAS: the formats whose kernels divide a tall k among SMs; their writes hide behind math
 EXPOSES_WRITES = ("fp8-block", "nvfp4")  # DeepGEMM, CUTLASS: an epilogue that stalls the next tile's loads
@@ -102,19 +102,17 @@ def prepare(file: str, raw: Columns) -> Columns:
     m, n, k = raw["m"], raw["n"], raw["k"]
     keep = (n >= 512) & (k >= 512) & np.isin(form, FORMATS)
     block = form == "fp8-block"
-    vllm, hopper = raw["backend"] == "vllm", np.isin(raw["system"], ("h100_sxm", "h200_sxm"))
+    vllm, hopper = raw["backend"] == "vllm", np.isin(raw["system"], HOPPER)
     padded = block | (vllm & hopper & (form == "fp8") & (m > VLLM_FP8_ANY_M))
     keep &= ~padded | (m % 4 == 0)
-    launched = block & vllm
-    keep[launched] &= _math_seconds(raw["system"][launched], (m * n * k)[launched]) > VLLM_FP8_BLOCK_MATH_S
+    launched = np.flatnonzero(block & vllm)
+    gpus = renamed(raw["system"][launched], GPUS, "system")
+    for name in np.unique(gpus):
+        own = launched[gpus == name]
+        bound = roofline(load_accelerator(str(name)), m[own], n[own], k[own], "fp8-block")
+        keep[own] &= bound.math > VLLM_FP8_BLOCK_MATH_S
     shape = {"m": m, "n": n, "k": k, "group": joined(n, k), "holdout": n * k}  # equal weight counts are compared
     return table(raw, keep, op="gemm", format=form, calibrated="gemm", key=form, **shape)
-
-
-def _math_seconds(systems: np.ndarray, products: np.ndarray) -> np.ndarray:
-    """(rows,) seconds of that many fp8 multiply-adds at the rate of each system's data sheet."""
-    rates = {name: load_accelerator(GPUS.get(name, name)).format_flops[FP8] for name in map(str, np.unique(systems))}
-    return np.asarray(2.0 * products / np.array([rates[name] for name in map(str, systems)]))
 
 
 def predict(gpu: Accelerator, rows: Columns) -> np.ndarray:

@@ -15,7 +15,7 @@ from cost_model.accelerator import Accelerator
 from spaces.formats import code
 
 LAUNCHES = ("graph", "eager", "nccl")
-FILLED_BYTES = 4096.0  # of a message for which a one-shot kernel launches all the threads it ever does
+FILLED_BYTES = 4096.0  # of a message that fills a one-shot kernel (the best of three by cross-validation)
 HOST_GPUS = 8  # GPUs of one host that reach each other over PCIe where there is no scale-up link
 
 
